@@ -16,17 +16,17 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from capturekit.graphed import policy
-from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.agreement import block_runner, device_programs, python_programs, thread_programs
 from tests.agreement.choices import seeded
 from tests.agreement.program_runner import Machine
 from tests.agreement.trying import Kind, try_many
+from tests.captured import simulated
 from tests.graph import changed_programs
 from tests.lanes import relaned_programs
 
@@ -37,13 +37,8 @@ LONGEST = 300
 @contextmanager
 def on_a_device(kind: Callable[[Any], Kind], gpu: bool) -> Iterator[Kind]:
     """A kind of programs that run on the CuPy that is there, or on a simulated one."""
-    if not gpu:
-        install(SimulatedDevice(0))
-    try:
-        yield kind(sys.modules['cupy'] if not gpu else __import__('cupy'))
-    finally:
-        if not gpu:
-            uninstall()
+    with nullcontext(__import__('cupy')) if gpu else simulated() as cp:
+        yield kind(cp)
 
 
 KINDS: dict[str, Callable[[bool], AbstractContextManager[Kind]]] = {

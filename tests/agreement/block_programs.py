@@ -11,13 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import capturekit as ck
 from tests.agreement.block_deeds import CAUGHT, WRONG, Deed
 from tests.agreement.block_source import Block, Line, Program, rendered
 from tests.agreement.choices import Choices
 
-#: Whether decisions that return values can be drawn.
-RETURNING = hasattr(ck.Capture, 'cond')
 MAKING = (
     '{a} * 0.5 + {b}', '{a} - {b} * 0.25', 'cp.tanh({a}) + {b}', '{a}[::-1] + {b}', 'cp.where({a} > 1, {a}, {b})',
     '{a} @ M', 'cp.concatenate([{a}[:2], {b}[2:]])', '{a} * cp.tanh({b}.sum())', 'cp.arange(4.0) + {a}', '{a}.copy()',
@@ -280,11 +277,14 @@ class Making:
         if len(self.before) > bound or self.choices.below(4):  # nobody has seen the other ones
             self.on_lane(self.forked[-1])
 
-    def on_lane(self, lane: Lane | None = None) -> None:
+    def _another(self) -> Lane | None:
         others = [one for one in self.forked if one is not self.current]
-        if lane is None and not others:
+        return self.choices.pick(others) if others else None
+
+    def on_lane(self, lane: Lane | None = None) -> None:
+        lane = lane or self._another()
+        if lane is None:
             return
-        lane = lane or self.choices.pick(others)
         outer, self.current = self.current, lane
         if self.choices.once_in(6) and outer is self.origin and self.level == 1:
             use = self.choices.name('use')
@@ -299,10 +299,9 @@ class Making:
         self.current = outer
 
     def join(self, lane: Lane | None = None) -> None:
-        others = [one for one in self.forked if one is not self.current]
-        if lane is None and not others:
+        lane = lane or self._another()
+        if lane is None:
             return
-        lane = lane or self.choices.pick(others)
         if self.choices.below(2):
             self.add(f'{self.cap}.join({self._stream(lane)})', None)
         else:
@@ -448,8 +447,6 @@ class Making:
                 self.both(f'cp.subtract({left}, 1, out={left})')
 
     def _returning(self, a: Value, question: str) -> None:
-        if not RETURNING:
-            return
         b, name, other = self.choices.pick(self.readable()), self.choices.name('v'), self.choices.name('v')
         one, two = (self.choices.pick(MAKING).format(a=a.name, b=b.name) for _ in range(2))
         made = [name]

@@ -18,8 +18,9 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -31,37 +32,28 @@ from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.agreement.block_programs import program
 from tests.agreement.block_source import Program
 from tests.agreement.choices import replayed
+from tests.agreement.program_runner import Standin
 from tests.agreement.trying import Kind, Outcome
 
 FILE = 'program_of_blocks.py'
 #: Where no interrupt comes: what the stand-in does there CuPy does in C.
 STANDIN = os.path.dirname(capturekit.simulated.__file__)
-#: After so many programs CuPy is made anew.
-LASTS = 60
 #: Seconds after which a program in a process of its own counts as hanging.
 LONGEST = 120
 
 
 @dataclass
-class Found:
-    """What a program gave: a finding, or ''; what was launched; what ended blocks. ``stains``: more than a finding."""
+class Found(Outcome):
+    """What a program gave. ``reasons``: what ended blocks; ``stains``: it leaves more than a finding."""
 
-    finding: str = ''
-    launched: int = 0
-    blocks: int = 0
-    ends: list[str] = field(default_factory=list)
     stains: bool = False
 
     def tell(self, finding: str) -> None:
         self.finding = self.finding or finding
-
-    @property
-    def signature(self) -> str:
-        """The finding without what is another one in each program."""
         first = self.finding.partition('\n')[0]
         first = re.sub(r"0x[0-9a-f]+|'[a-z]+\d+'|`[a-z]+\d+`", '#', first)
         first = re.sub(r'(wrong number .*?:).*', r'\1', first)
-        return re.sub(r'\w*\d[\w.]*', '#', first).replace('program_of_blocks.py:', '')[:150]
+        self.signature = re.sub(r'\w*\d[\w.]*', '#', first).replace('program_of_blocks.py:', '')[:150]
 
 
 class World:
@@ -97,45 +89,25 @@ class World:
         return {name: array.get() for name, array in named.items()}
 
 
-class Machine:
-    """A simulated CuPy, or with ``there`` the CuPy that is there, on which programs run one after the other."""
+class Machine(Standin):
+    """Runs programs of blocks."""
 
-    def __init__(self, there: bool = False) -> None:
-        self._is_there, self._left, self._device = there, 0, None
-
-    def __enter__(self) -> Machine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._device is not None:
-            uninstall()
-        self._left, self._device = 0, None
+    DEVICES, LASTS = 1, 60
 
     def run(self, program: Program, seed: int = 0) -> Found:
         """Run a program both ways."""
         if not self._is_there:
-            self._there(program, seed)
-        found = Found()
-        with _quiet() as said:
+            self._there(program.late, seed)
+        found = Found(counts=Counter(sound=int(program.sound), blocks=0, launched=0))
+        with _quiet():
             try:
-                Trial(importlib.import_module('cupy'), program, found, said).run()
+                Trial(importlib.import_module('cupy'), program, found).run()
             except Exception as error:  # what a finding has left behind
                 found.tell(f'the run fails: {_words(error)}\n{_story(error)}')
         if found.finding:
             self._left = 0
             found.stains = bool(GUARD.lives or GUARD.installation.installed or not gc.isenabled())
         return found
-
-    def _there(self, program: Program, seed: int) -> None:
-        if not self._left:
-            self.__exit__()
-            self._device = SimulatedDevice()
-            install(self._device)
-            self._left = LASTS
-        self._left -= 1
-        self._device.be_late(False)
-        self._device.random.seed(seed)
-        self._device.be_late(program.late)
 
 
 class Workers:
@@ -155,13 +127,13 @@ class Workers:
             self._process = context.Process(target=_serve, args=(theirs, self._there), daemon=True)
             self._process.start()
             theirs.close()
-        found = Found(f'no answer for {self._longest} seconds', stains=True)
+        found = _stained(f'no answer for {self._longest} seconds')
         try:
             self._pipe.send((drawn, seed))
             if self._pipe.poll(self._longest):
                 found = self._pipe.recv()
         except (EOFError, OSError):
-            found = Found('the process died', stains=True)
+            found = _stained('the process died')
         if found.stains:
             self.close()
         return found
@@ -171,6 +143,12 @@ class Workers:
             self._process.kill()
             self._process.join()
             self._process = None
+
+
+def _stained(finding: str) -> Found:
+    found = Found(stains=True)
+    found.tell(finding)
+    return found
 
 
 def _serve(pipe: Any, there: bool) -> None:
@@ -183,17 +161,12 @@ def _serve(pipe: Any, there: bool) -> None:
                 pipe.send(machine.run(program(replayed(drawn)), seed))
 
 
-def in_short(found: Found, one: Program) -> Outcome:
-    counts = Counter(sound=int(one.sound), blocks=found.blocks, launched=found.launched)
-    return Outcome(found.finding, counts, found.ends, found.signature)
-
-
 @contextmanager
 def kind(there: bool = False) -> Iterator[Kind]:
     """These programs, in processes of their own."""
     workers = Workers(there, LONGEST)
     try:
-        yield Kind(program, lambda choices, one, number: in_short(workers.run(choices.drawn, number), one), 'blocks ')
+        yield Kind(program, lambda choices, _one, number: workers.run(choices.drawn, number), 'blocks ')
     finally:
         workers.close()
 
@@ -201,8 +174,8 @@ def kind(there: bool = False) -> Iterator[Kind]:
 class Trial:
     """One program on one machine."""
 
-    def __init__(self, cp: Any, program: Program, found: Found, said: list[Any]) -> None:
-        self.cp, self.program, self.found, self.said = cp, program, found, said
+    def __init__(self, cp: Any, program: Program, found: Found) -> None:
+        self.cp, self.program, self.found = cp, program, found
         self.at = 0
         self.records: list[tuple[int, list[Any], list[dict[str, Any]]]] = []
 
@@ -224,7 +197,7 @@ class Trial:
 
     def _block(self, number: int) -> None:
         block, before, values = self.program.blocks[number], sight(self.cp, self.captured.s), self.captured.seen([])
-        self.found.blocks += 1
+        self.found.counts['blocks'] += 1
         caps, kept, error = self._recorded(number)
         if block.moves:
             self.cp.cuda.Stream.null.use()
@@ -236,7 +209,7 @@ class Trial:
             self.found.tell(f'{block.ends} did not leave the block')
         record = (number, caps, kept)
         self.records.append(record)
-        self.found.launched += 1
+        self.found.counts['launched'] += 1
         for launch, how in enumerate(self.program.changes):
             self._launch(record, how + launch)
         if block.interrupted and not block.wrong:
@@ -260,7 +233,7 @@ class Trial:
     def _ended(self, number: int, error: BaseException | None) -> None:
         """A block was left by an exception: it is the block's own, or a refusal at a line that may be refused."""
         block = self.program.blocks[number]
-        self.found.ends.append(type(error).__name__)
+        self.found.reasons.append(type(error).__name__)
         if isinstance(error, KeyError) and block.ends == 'KeyError':
             return
         if not isinstance(error, ck.CaptureError):
@@ -307,13 +280,7 @@ class Trial:
         wanted = self.plain.seen(plainly)
         for name, array in wanted.items():
             if not np.allclose(got[name], array, rtol=1e-8, atol=1e-10, equal_nan=True):
-                if block.wrong and not block.strict and self._told():
-                    self.found.ends.append('told')
-                    return
                 self.found.tell(f'wrong number ({block.wrong or "sound"}): {name} is {got[name]}, plainly {array}')
-
-    def _told(self) -> bool:
-        return any(issubclass(one.category, UserWarning) and 'capturekit' in str(one.category) for one in self.said)
 
     def _interrupted(self, number: int) -> None:
         """Record the block again, and interrupt that at some moments."""
@@ -324,7 +291,7 @@ class Trial:
         for place in self.program.blocks[number].interrupted:
             at = 1 + place * count[0] // 1000
             error = self._recorded(number, _interrupts(at, [0]))[2]
-            self.found.ends.append(type(error).__name__)
+            self.found.reasons.append(type(error).__name__)
             if not isinstance(error, (type(None), KeyboardInterrupt, KeyError)):
                 self.found.tell(f'an interrupt becomes {_words(error)}\n{_story(error)}')
             self._restored(before, values, f'after {type(error).__name__}')
@@ -410,18 +377,14 @@ def sight(cp: Any, streams: list[Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def _quiet() -> Iterator[list[Any]]:
-    """Warnings are collected; an interrupt in a finalizer, which Python only tells of, is not."""
-    before = sys.unraisablehook, signal.getsignal(signal.SIGINT)
-    sys.unraisablehook = lambda _: None
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+def _quiet() -> Iterator[None]:
+    """Nobody hears of warnings, nor of an interrupt in a finalizer, which Python only tells of."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter('always')
-            yield said or []
+        with mock.patch.object(sys, 'unraisablehook', lambda _: None), warnings.catch_warnings(action='ignore'):
+            yield
     finally:
-        sys.unraisablehook = before[0]
-        signal.signal(signal.SIGINT, before[1])
+        signal.signal(signal.SIGINT, before)
 
 
 def _interrupts(at: int, count: list[int]) -> Callable[[Any, str, Any], None]:

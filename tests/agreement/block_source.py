@@ -3,35 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
-PRELUDE = """
-import contextlib, sys, threading, types
-import capturekit as ck, cupy as cp
-def cond(chosen, one, other):
-    return one() if bool(chosen) else other()
-def loop(going, body, state, limit):
-    state = tuple(one.copy() for one in state) if isinstance(state, tuple) else state.copy()
-    for _ in range(limit):
-        if not bool(going(state)): break
-        state = body(state)
-    return state
-def beside(how, stream, right):
-    def work():
-        with stream: y = cp.arange(4.0) * 2.0
-        if how == 'capture':
-            with ck.capture(stream) as own: y = y[::-1] + 1.0
-            own.graph.launch(stream)
-        stream.synchronize()
-        with stream: found = y.get().tolist()
-        right(found == ([7.0, 5.0, 3.0, 1.0] if how == 'capture' else [0.0, 2.0, 4.0, 6.0]))
-    thread = threading.Thread(target=work, name='beside')
-    thread.start()
-    return thread
-def held(stream):
-    with stream:
-        yield 1
-        yield 2
-"""
+PRELUDE = Path(__file__).with_name('block_prelude.txt').read_text()
 
 
 @dataclass

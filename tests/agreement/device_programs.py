@@ -10,56 +10,22 @@ import gc
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import capturekit as ck
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.agreement.choices import Choices
+from tests.agreement.program_runner import settled
 from tests.agreement.trying import Kind, Outcome
 
 CALLS = 6
 OPTIONS: tuple[dict[str, Any], ...] = ({}, {}, {}, {'check': True}, {'lanes': 'auto'}, {'checks': 'later'})
-PRELUDE = """
-import cupy as cp
-class Over:
-    def __init__(self, device, stream=None, how='event'):
-        self.device, self.stream, self.how = cp.cuda.Device(device), stream, how
-    def __enter__(self):
-        before = self.left()
-        self.device.__enter__()
-        self.entered(before)
-        if self.stream is not None:
-            before = self.left()
-            self.stream.__enter__()
-            self.entered(before)
-    def __exit__(self, *exc):
-        if self.stream is not None:
-            before = self.left()
-            self.stream.__exit__(*exc)
-            self.entered(before)
-        before = self.left()
-        self.device.__exit__(*exc)
-        self.entered(before)
-    def left(self):
-        if self.how == 'event':
-            return cp.cuda.get_current_stream().record()
-        cp.cuda.Device().synchronize() if self.how == 'device' else cp.cuda.get_current_stream().synchronize()
-    def entered(self, before):
-        if before is not None:
-            cp.cuda.get_current_stream().wait_event(before)
-S, K, R, G = [], [], [], []
-for number in (0, 1):
-    with cp.cuda.Device(number):
-        S.append([cp.cuda.Stream.null, cp.cuda.Stream(non_blocking=True), cp.cuda.Stream()])
-        K.append(cp.arange(4.0) + number)
-        R.append(cp.random.RandomState(number))
-        G.append(cp.random.default_rng(number + 5))
-        cp.random.seed(number)
-        cp.cuda.Device().synchronize()
-"""
+PRELUDE = Path(__file__).with_name('device_prelude.txt').read_text()
 #: What is done with an array {a} of device {d}, and another one {b} there; it gives the array {y}.
 MAKING = (
     '{y} = {a} * 0.5 + {b}', '{y} = cp.tanh({a}) + {b}', '{y} = {a} - {b} * 0.25', '{y} = {a} * n + {b}',
@@ -185,7 +151,7 @@ def _ran(one: DeviceProgram, graphed: bool, cp: Any) -> tuple[list[str], int]:
         current = [ours.index(cp.cuda.get_current_stream(device)) for device, ours in enumerate(names['S'])]
         seen.append(f'{cp.cuda.runtime.getDevice()} {current}')
 
-    names.update(over=_settled(over), Device=cp.cuda.Device, LOG=[], now=now)
+    names.update(over=partial(settled, False, over), Device=cp.cuda.Device, LOG=[], now=now)
     for device in (0, 1):
         with cp.cuda.Device(device):
             names['LOG'].append(cp.zeros((CALLS, 4)))
@@ -207,15 +173,6 @@ def _ran(one: DeviceProgram, graphed: bool, cp: Any) -> tuple[list[str], int]:
     names.clear()
     gc.collect()
     return [*seen, *[_used(cp, device) for device in (0, 1)]], launched
-
-
-def _settled(fn: Any) -> Callable[..., Any]:
-    def call(*args: Any) -> Any:
-        result = fn(*args)
-        last = getattr(fn, 'last', None)
-        return result if last is None or last.holds() else fn.__wrapped__(*args)
-
-    return call
 
 
 def _shown(cp: Any, value: Any) -> str:

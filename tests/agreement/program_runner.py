@@ -10,16 +10,18 @@ import logging
 import math
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import capturekit as ck
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.agreement.program_sight import Sight
 from tests.agreement.program_world import FILE, OTHER, world
 from tests.agreement.python_values import PRELUDE
+from tests.agreement.trying import Outcome
 from tests.late import Late, Spins
 
 _NAMED = [node for node in ast.walk(ast.parse(PRELUDE)) if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
@@ -67,61 +69,82 @@ class Run:
     broken: str = ''
 
 
-@dataclass
-class Compared:
-    """Two runs. ``difference``: the first, in words, or ''. ``raced``: plain runs were not alike, or broke off."""
-
-    difference: str = ''
-    raced: bool = False
-    calls: int = 0
-    launched: int = 0
-    reasons: list[str] = field(default_factory=list)
-
-
-class Machine:
-    """A simulated CuPy that programs run on one after the other: ``with Machine() as machine: machine.compared(...)``.
+class Standin:
+    """A simulated CuPy that programs run on one after the other, or with ``there`` the CuPy that is there.
 
     It is made anew now and then. What is there before the programs is frozen meanwhile, if nothing is frozen yet, so
-    that the garbage collector does not go through it at each. ``there``: programs run on the CuPy that is there, and
-    where the device's work waits, spinning kernels stand before it.
+    that the garbage collector does not go through it at each.
     """
 
-    #: After so many programs CuPy is made anew.
-    LASTS = 40
+    #: How many devices it has, and after how many runs it is made anew.
+    DEVICES, LASTS = 2, 120
 
     def __init__(self, there: bool = False) -> None:
         self._left = 0
         self._device: Any = None
         self._is_there = there
         self._froze = False
-        self._spins: Any = None
 
-    def __enter__(self) -> Machine:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._away()
 
-    def compared(self, program: Program) -> Compared:
-        """Run a program both ways. Where that differs, it is run once more on a new device, and that counts.
+    def _there(self, late: bool, seed: int = 0) -> None:
+        """See to it that it is there, with the device as it always is."""
+        if not self._left:
+            self._away()
+            self._device = SimulatedDevice(devices=self.DEVICES)
+            install(self._device)
+            gc.collect()
+            if not gc.get_freeze_count():  # else to unfreeze would bring back all that others have frozen
+                gc.freeze()
+                self._froze = True
+            self._left = self.LASTS
+        self._left -= 1
+        self._device.be_late(False)
+        self._device.random.seed(seed)
+        self._device.be_late(late)
+
+    def _away(self) -> None:
+        if self._device is not None:
+            uninstall()
+            if self._froze:
+                gc.unfreeze()
+                self._froze = False
+        self._device, self._left = None, 0
+
+
+class Machine(Standin):
+    """Runs programs: ``with Machine() as machine: machine.compared(...)``. On the CuPy that is there, spinning kernels
+    stand before the device's work where that waits.
+    """
+
+    _spins: Any = None
+
+    def compared(self, program: Program) -> Outcome:
+        """Run a program both ways, and say the first difference. Where there is one, it is run once more on a new
+        device, and that counts. ``raced``: plain runs were not alike, or broke off.
 
         Plain runs on streams that are late in other orders, and on streams that are not, have to agree, or the program
         has a race of its own; where it differs, many more are tried.
         """
         found = self._compared(program, (3, 5))
-        if found.difference:
+        if found.finding:
             self._away()
             found = self._compared(program, range(3, 33))
         return found
 
-    def _compared(self, program: Program, orders: Iterable[int]) -> Compared:
+    def _compared(self, program: Program, orders: Iterable[int]) -> Outcome:
         plain = self.run(program, False)
         in_time = replace(program, late=False)
         others = [(in_time, 0), *((program, seed) for seed in orders)] if program.late else []
         if plain.broken or any(different(plain, self.run(one, False, seed), program) for one, seed in others):
-            return Compared(raced=True)
+            return Outcome(counts=Counter(calls=0, launched=0, raced=1))
         graphed = self.run(program, True)
-        return Compared(different(plain, graphed, program), False, graphed.calls, graphed.launched, graphed.reasons)
+        counts = Counter(calls=graphed.calls, launched=graphed.launched, raced=0)
+        return Outcome(different(plain, graphed, program), counts, graphed.reasons)
 
     def told(self, program: Program) -> str:
         """The program, and what both runs gave at each step."""
@@ -141,13 +164,9 @@ class Machine:
 
     @contextmanager
     def _simulated(self, program: Program, seed: int) -> Iterator[None]:
-        self._there()
+        self._there(program.late)
         if seed:
             install(SimulatedDevice(seed, devices=2), late=program.late)
-        else:
-            self._device.be_late(False)
-            self._device.random.seed(0)
-            self._device.be_late(program.late)
         try:
             yield
         finally:
@@ -172,30 +191,10 @@ class Machine:
         with world() as (home, cupy):
             made: list[Any] = []
             home.over = _decorator(program, made, graphed)
-            home.awaited, home.settled, home.numbered = _awaited, _settled, functools.partial(_numbered, cupy)
+            home.awaited, home.settled, home.numbered = _awaited, settled, functools.partial(_numbered, cupy)
             contextvars.copy_context().run(_steps, program, home, made, found, cupy)
             for one in made:
                 one.clear()
-
-    def _there(self) -> None:
-        if not self._left:
-            self._away()
-            self._device = SimulatedDevice(devices=2)
-            install(self._device)
-            gc.collect()
-            if not gc.get_freeze_count():  # else to unfreeze would bring back all that others have frozen
-                gc.freeze()
-                self._froze = True
-            self._left = 3 * self.LASTS
-        self._left -= 1
-
-    def _away(self) -> None:
-        if self._device is not None:
-            uninstall()
-            if self._froze:
-                gc.unfreeze()
-                self._froze = False
-        self._device, self._left = None, 0
 
 
 def different(plain: Run, graphed: Run, program: Program) -> str:
@@ -272,15 +271,12 @@ def _awaited(coroutine: Any) -> Any:
     raise AssertionError('it waits for something')
 
 
-def _settled(clears: bool, fn: Any, *args: Any, **kwargs: Any) -> Any:
+def settled(clears: bool, fn: Any, *args: Any, **kwargs: Any) -> Any:
     """Call a function whose checks come later, and where they do not hold, call it without graphs, as is documented."""
-    result = fn(*args, **kwargs)
-    last = getattr(fn, 'last', None)
+    result, last = fn(*args, **kwargs), getattr(fn, 'last', None)
     if clears and hasattr(fn, 'clear'):
         fn.clear()
-    if last is not None and not last.holds():
-        return fn.__wrapped__(*args, **kwargs)
-    return result
+    return result if last is None or last.holds() else fn.__wrapped__(*args, **kwargs)
 
 
 def _numbered(cupy: Any, fn: Any, part: int, *given: Any) -> list[Any]:

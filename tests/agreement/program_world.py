@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -41,7 +42,14 @@ def world() -> Iterator[tuple[Any, Any]]:
     with ExitStack() as stack:
         for owner, whole in _KEPT:
             stack.callback(_put_back, owner, dict(vars(owner)), whole)
-        for here in (_environ(), _numbers(cupy), _files(), _loggers(), _collector(), warnings.catch_warnings()):
+        for here in (
+            mock.patch.dict(os.environ),
+            _numbers(cupy),
+            _files(),
+            _loggers(),
+            _collector(),
+            warnings.catch_warnings(),
+        ):
             stack.enter_context(here)
         warnings.simplefilter('ignore')
         sys.modules.update({HOME: home, OTHER: other})
@@ -63,16 +71,6 @@ def _put_back(owner: Any, values: dict[str, Any], whole: bool) -> None:
     for name, value in values.items():
         if name not in _NO_DATA and vars(owner).get(name, vars) is not value:
             setattr(owner, name, value)
-
-
-@contextmanager
-def _environ() -> Iterator[None]:
-    before = dict(os.environ)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 @contextmanager
@@ -99,13 +97,9 @@ def _numbers(cupy: Any) -> Iterator[None]:
 @contextmanager
 def _files() -> Iterator[None]:
     """Two files of which nobody reads what is printed, in the place of the standard output."""
-    before = sys.stdout, sys.stderr, sys.displayhook
     with open(os.devnull, 'w', encoding='utf-8') as out, open(os.devnull, 'w', encoding='utf-8') as err:
-        sys.stdout, sys.stderr = out, err
-        try:
+        with mock.patch.multiple(sys, stdout=out, stderr=err, displayhook=sys.displayhook):
             yield
-        finally:
-            sys.stdout, sys.stderr, sys.displayhook = before
 
 
 @contextmanager
@@ -113,17 +107,14 @@ def _loggers() -> Iterator[None]:
     """The root without handlers, and no loggers of programs."""
     root, manager = logging.root, logging.root.manager
     handlers, filters = list(root.handlers), list(root.filters)
-    tables = [(table, dict(table)) for table in (vars(logging)['_levelToName'], vars(logging)['_nameToLevel'])]
     root.handlers.clear()
     try:
-        yield
+        with mock.patch.dict(vars(logging)['_levelToName']), mock.patch.dict(vars(logging)['_nameToLevel']):
+            yield
     finally:
         for name in [name for name in manager.loggerDict if name.partition('.')[0] == 'program']:
             del manager.loggerDict[name]
         root.handlers[:], root.filters[:] = handlers, filters
-        for table, before in tables:
-            table.clear()
-            table.update(before)
         root.setLevel(root.level)  # which forgets what loggers have found out
 
 

@@ -11,6 +11,8 @@ import random
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from capturekit.model.rules import Operation
+
 LEGACY = -1
 MODES = ('global', 'thread_local', 'relaxed')
 
@@ -27,12 +29,8 @@ class Step:
     t: int = 0
 
     def __str__(self) -> str:
-        parts = [f'{k}={v}' for k, v in asdict(self).items() if k != 'op' and v not in (None, 0)]
-        if self.s == 0:
-            parts.insert(0, 's=0')
-        if self.e == 0:
-            parts.append('e=0')
-        return f'{self.op}({", ".join(parts)})'
+        given = {key: value for key, value in asdict(self).items() if value is not None and (key, value) != ('t', 0)}
+        return f'{given.pop("op")}({", ".join(f"{key}={value}" for key, value in given.items())})'
 
 
 @dataclass
@@ -47,7 +45,7 @@ class Program:
         return {
             'blocking': self.blocking,
             'events': self.events,
-            'steps': [{k: v for k, v in asdict(s).items() if v not in (None,)} for s in self.steps],
+            'steps': [{k: v for k, v in asdict(s).items() if v is not None} for s in self.steps],
         }
 
     @classmethod
@@ -55,30 +53,30 @@ class Program:
         return cls(data['blocking'], data['events'], [Step(**s) for s in data['steps']])
 
 
-#: op -> (takes a stream, takes an event, may go to the legacy stream, relative weight)
-OPS: dict[str, tuple[bool, bool, bool, float]] = {
-    'begin': (True, False, False, 2.0),
-    'end': (True, False, False, 1.5),
-    'work': (True, False, True, 6.0),
-    'record': (True, True, True, 5.0),
-    'wait': (True, True, True, 6.0),
-    'record_external': (True, True, False, 0.15),
-    'wait_external': (True, True, False, 0.15),
-    'sync': (True, False, True, 0.35),
-    'query': (True, False, True, 0.35),
-    'event_sync': (False, True, False, 0.35),
-    'event_query': (False, True, False, 0.35),
-    'elapsed': (False, True, False, 0.25),
-    'device_sync': (False, False, False, 0.12),
-    'is_capturing': (True, False, True, 0.5),
-    'get_flags': (True, False, False, 0.2),
-    'get_priority': (True, False, False, 0.2),
-    'add_callback': (True, False, True, 0.12),
-    'host_func': (True, False, False, 0.3),
-    'graph_launch': (True, False, True, 0.15),
-    'malloc': (False, False, False, 0.3),
-    'memset_sync': (False, False, False, 0.15),
-    'copy_pinned': (True, False, False, 0.3),
+#: op -> (takes a stream, takes an event, may go to the legacy stream, relative weight, what the rules call it)
+OPS: dict[str, tuple[bool, bool, bool, float, Operation]] = {
+    'begin': (True, False, False, 2.0, Operation.BEGIN_CAPTURE),
+    'end': (True, False, False, 1.5, Operation.END_CAPTURE),
+    'work': (True, False, True, 6.0, Operation.WORK),
+    'record': (True, True, True, 5.0, Operation.EVENT_RECORD),
+    'wait': (True, True, True, 6.0, Operation.WAIT_EVENT),
+    'record_external': (True, True, False, 0.15, Operation.EVENT_RECORD_EXTERNAL),
+    'wait_external': (True, True, False, 0.15, Operation.WAIT_EVENT_EXTERNAL),
+    'sync': (True, False, True, 0.35, Operation.STREAM_SYNCHRONIZE),
+    'query': (True, False, True, 0.35, Operation.STREAM_QUERY),
+    'event_sync': (False, True, False, 0.35, Operation.EVENT_SYNCHRONIZE),
+    'event_query': (False, True, False, 0.35, Operation.EVENT_QUERY),
+    'elapsed': (False, True, False, 0.25, Operation.EVENT_ELAPSED_TIME),
+    'device_sync': (False, False, False, 0.12, Operation.DEVICE_SYNCHRONIZE),
+    'is_capturing': (True, False, True, 0.5, Operation.STREAM_IS_CAPTURING),
+    'get_flags': (True, False, False, 0.2, Operation.STREAM_GET_FLAGS),
+    'get_priority': (True, False, False, 0.2, Operation.STREAM_GET_PRIORITY),
+    'add_callback': (True, False, True, 0.12, Operation.STREAM_ADD_CALLBACK),
+    'host_func': (True, False, False, 0.3, Operation.LAUNCH_HOST_FUNC),
+    'graph_launch': (True, False, True, 0.15, Operation.GRAPH_LAUNCH),
+    'malloc': (False, False, False, 0.3, Operation.UNSAFE),
+    'memset_sync': (False, False, False, 0.15, Operation.LEGACY_WORK),
+    'copy_pinned': (True, False, False, 0.3, Operation.WORK),
 }
 
 
@@ -96,7 +94,7 @@ def random_program(seed: int, *, length: int = 30, illegal: float = 1.0) -> Prog
     program.steps.append(Step('begin', s=rng.randrange(streams), mode=rng.choice(modes)))
     for _ in range(rng.randint(length // 3, length)):
         op = rng.choices(names, weights)[0]
-        takes_stream, takes_event, may_legacy, _w = OPS[op]
+        takes_stream, takes_event, may_legacy, _weight, _operation = OPS[op]
         s = e = e2 = mode = None
         if takes_stream:
             s = LEGACY if may_legacy and rng.random() < legacy else rng.randrange(streams)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from textwrap import indent
@@ -21,7 +20,7 @@ from tests.agreement.python_statements import (
     Deed,
 )
 from tests.agreement.python_values import PRELUDE, value
-from tests.agreement.trying import Kind, Outcome
+from tests.agreement.trying import Kind
 
 #: How the function is made: most are plain functions.
 SHAPES = ('function',) * 6 + ('method',) * 3 + ('static', 'class', 'instance', 'bound', 'partial')
@@ -112,10 +111,10 @@ def _function(frame: Frame, body: str, shape: str, second: bool) -> str:
     head = 'async def' if shape == 'async' else 'def'
     text = f'{head} work({_parameters(frame, shape, second)}):\n{indent(body, "    ")}\n'
     if frame.closed:
-        inner = ''.join(f'{name} = _{name}\n' for name in frame.closed) + text
-        for name in frame.closed:
+        inner = ''.join(f'{name} = {written}\n' for name, written in frame.closed) + text
+        for name, _written in frame.closed:
             inner += f'def get_{name}(): return {name}\ndef set_{name}(v):\n    nonlocal {name}\n    {name} = v\n'
-        pairs = ', '.join(f'get_{name}, set_{name}' for name in frame.closed)
+        pairs = ', '.join(f'get_{name}, set_{name}' for name, _written in frame.closed)
         text = f'def make():\n{indent(inner, "    ")}    return work, {pairs}\nwork, {pairs} = make()\n'
     return text + _made(frame, shape)
 
@@ -188,10 +187,4 @@ def _change(choices: Choices, roots: list[Root], deed: Deed | None) -> str:
 def kind(there: bool = False) -> Iterator[Kind]:
     """These programs, on the CuPy that is there or on a simulated one."""
     with Machine(there) as machine:
-
-        def run(_choices: Choices, one: Program, _number: int) -> Outcome:
-            found = machine.compared(one)
-            counts = Counter(calls=found.calls, launched=found.launched, raced=int(found.raced))
-            return Outcome(found.difference, counts, found.reasons)
-
-        yield Kind(program, run, tries=400)
+        yield Kind(program, lambda _choices, one, _number: machine.compared(one), tries=400)

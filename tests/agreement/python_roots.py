@@ -13,7 +13,7 @@ class Frame:
     """The parts of the program around its function, filled in as values find their places."""
 
     before: list[str] = field(default_factory=list)
-    closed: list[str] = field(default_factory=list)
+    closed: list[tuple[str, str]] = field(default_factory=list)
     defaults: list[tuple[str, str]] = field(default_factory=list)
     keywords: list[tuple[str, str]] = field(default_factory=list)
     arguments: list[tuple[str, str]] = field(default_factory=list)
@@ -32,15 +32,58 @@ class Root:
     binds: tuple[str, ...]
 
 
-def _global(choices: Choices, frame: Frame, value: Value) -> Root:
-    name = choices.name('g')
-    frame.before.append(f'{name} = {value.source()}')
-    ways = [name, name, f'(lambda: {name})()', f'[{name} for _ in (1,)][0]']
-    if choices.odd:
-        ways += [f'(0, {name})[1]', f'max([{name}], key=id)']
-        ways += [f"globals()['{name}']", f"eval('{name}')", f"globals().get('{name}', 3.0)"]
-    inside = choices.pick(ways)
-    return Root(value, inside, name, (f'{name} = {{n}}', f"globals()['{name}'] = {{n}}", f'del {name}'))
+@dataclass(frozen=True)
+class Place:
+    """A place that values have; ``@`` is the value's name in it, and ``{n}`` a new value.
+
+    ``written``: the name to which the program binds the value beforehand, or ''; ``part``: the list of the frame that
+    gets the name, and that one or the value itself; ``inside``, ``outside`` and ``binds``: as of roots.
+    """
+
+    letter: str
+    inside: tuple[str, ...]
+    outside: str
+    binds: tuple[str, ...]
+    written: str = ''
+    part: str = ''
+    odd: tuple[str, ...] = ()
+
+    def __call__(self, choices: Choices, frame: Frame, value: Value) -> Root:
+        """Put a value there."""
+        name, source = choices.name(self.letter), value.source()
+        if self.written:
+            frame.before.append(f'{self.written} = {source}'.replace('@', name, 1))
+        if self.part:
+            getattr(frame, self.part).append((name, self.written.replace('@', name) or source))
+        ways = self.inside + self.odd if choices.odd else self.inside
+        inside = choices.pick(ways) if len(ways) > 1 else ways[0]
+        found = (one.replace('@', name) for one in (inside, self.outside, *self.binds))
+        return Root(value, next(found), next(found), tuple(found))
+
+
+_GLOBAL = Place(
+    'g', ('@', '@', '(lambda: @)()', '[@ for _ in (1,)][0]'), '@', ('@ = {n}', "globals()['@'] = {n}", 'del @'), '@',
+    odd=('(0, @)[1]', 'max([@], key=id)', "globals()['@']", "eval('@')", "globals().get('@', 3.0)"),
+)  # fmt: skip
+#: In a module of Python, which does not have this name unless the program gives it.
+_LIBRARY = Place(
+    'n', ('math.@', 'math.@', "getattr(math, '@', 1.5)", "vars(math).get('@', 2.5)"), 'math.@',
+    ('math.@ = {n}', 'del math.@'), 'math.@',
+)  # fmt: skip
+_CLOSURE = Place('c', ('@',), 'get_@()', ('set_@({n})',), '_@', 'closed')
+_KEYWORD = Place(
+    'k', ('@',), "f.__kwdefaults__['@']",
+    ("f.__kwdefaults__['@'] = {n}", "f.__kwdefaults__ = {{**f.__kwdefaults__, '@': {n}}}"), part='keywords',
+)  # fmt: skip
+_ARGUMENT = Place('a', ('@',), 'A_@', ('A_@ = {n}',), 'A_@', 'arguments')
+_ATTRIBUTE = Place(
+    's', ('self.@', "getattr(self, '@')", "vars(self)['@']", "self.named('@')"), 'MODEL.@',
+    ('MODEL.@ = {n}', "vars(MODEL)['@'] = {n}"), part='attributes',
+)  # fmt: skip
+_CLASS_ATTRIBUTE = Place(
+    't', ('self.@', 'type(self).@', 'Model.@', "getattr(Model, '@')"), 'Model.@',
+    ('Model.@ = {n}', 'MODEL.@ = {n}', 'First.@ = {n}', "setattr(Model, '@', {n})"), part='class_attributes',
+)  # fmt: skip
 
 
 def _module(choices: Choices, frame: Frame, value: Value) -> Root:
@@ -59,66 +102,12 @@ def _module(choices: Choices, frame: Frame, value: Value) -> Root:
     return Root(value, inside, f'side.{name}', (f'side.{name} = {{n}}', f"setattr(side, '{name}', {{n}})"))
 
 
-def _library(choices: Choices, frame: Frame, value: Value) -> Root:
-    """In a module of Python, which does not have this name unless the program gives it."""
-    name = choices.name('n')
-    frame.before.append(f'math.{name} = {value.source()}')
-    where = f'math.{name}'
-    ways = [where, where, f"getattr(math, '{name}', 1.5)", f"vars(math).get('{name}', 2.5)"]
-    return Root(value, choices.pick(ways), where, (f'{where} = {{n}}', f'del {where}'))
-
-
-def _closure(choices: Choices, frame: Frame, value: Value) -> Root:
-    name = choices.name('c')
-    frame.before.append(f'_{name} = {value.source()}')
-    frame.closed.append(name)
-    return Root(value, name, f'get_{name}()', (f'set_{name}({{n}})',))
-
-
 def _default(choices: Choices, frame: Frame, value: Value) -> Root:
     name = choices.name('d')
     number = len(frame.defaults)
     frame.defaults.append((name, value.source()))
     rest = f'*f.__defaults__[:{number}], {{n}}, *f.__defaults__[{number + 1}:]'
     return Root(value, name, f'f.__defaults__[{number}]', (f'f.__defaults__ = ({rest},)',))
-
-
-def _keyword(choices: Choices, frame: Frame, value: Value) -> Root:
-    name = choices.name('k')
-    frame.keywords.append((name, value.source()))
-    where = f"f.__kwdefaults__['{name}']"
-    return Root(
-        value, name, where, (f'{where} = {{n}}', f'f.__kwdefaults__ = {{{{**f.__kwdefaults__, {name!r}: {{n}}}}}}')
-    )
-
-
-def _argument(choices: Choices, frame: Frame, value: Value) -> Root:
-    name = choices.name('a')
-    frame.before.append(f'A_{name} = {value.source()}')
-    frame.arguments.append((name, f'A_{name}'))
-    return Root(value, name, f'A_{name}', (f'A_{name} = {{n}}',))
-
-
-def _attribute(choices: Choices, frame: Frame, value: Value) -> Root:
-    name = choices.name('s')
-    frame.attributes.append((name, value.source()))
-    inside = choices.pick(
-        (f'self.{name}', f"getattr(self, '{name}')", f"vars(self)['{name}']", f"self.named('{name}')")
-    )
-    return Root(value, inside, f'MODEL.{name}', (f'MODEL.{name} = {{n}}', f"vars(MODEL)['{name}'] = {{n}}"))
-
-
-def _class_attribute(choices: Choices, frame: Frame, value: Value) -> Root:
-    name = choices.name('t')
-    frame.class_attributes.append((name, value.source()))
-    inside = choices.pick((f'self.{name}', f'type(self).{name}', f'Model.{name}', f"getattr(Model, '{name}')"))
-    binds = (
-        f'Model.{name} = {{n}}',
-        f'MODEL.{name} = {{n}}',
-        f'First.{name} = {{n}}',
-        f"setattr(Model, '{name}', {{n}})",
-    )
-    return Root(value, inside, f'Model.{name}', binds)
 
 
 def _helper(choices: Choices, frame: Frame, value: Value) -> Root:
@@ -150,9 +139,9 @@ def _helper(choices: Choices, frame: Frame, value: Value) -> Root:
                                     else f'{name} = lambda: {{n}}', *extra))  # fmt: skip
 
 
-PLACES = (_global, _global, _module, _library, _closure, _default, _keyword, _argument, _argument, _helper)
+PLACES = (_GLOBAL, _GLOBAL, _module, _LIBRARY, _CLOSURE, _default, _KEYWORD, _ARGUMENT, _ARGUMENT, _helper)
 #: Those that a method has besides.
-OF_METHODS = (_attribute, _attribute, _class_attribute)
+OF_METHODS = (_ATTRIBUTE, _ATTRIBUTE, _CLASS_ATTRIBUTE)
 
 
 def root(choices: Choices, frame: Frame, value: Value, method: bool) -> Root:

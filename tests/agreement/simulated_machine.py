@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import queue
 import threading
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from tests.agreement.programs import LEGACY, Program, Step
 MODE = {'global': Mode.GLOBAL, 'thread_local': Mode.THREAD_LOCAL, 'relaxed': Mode.RELAXED}
 
 
-class OtherThread:
+class Worker:
     """A second thread that runs what it is given and hands back the result."""
 
     def __init__(self) -> None:
@@ -32,15 +33,14 @@ class OtherThread:
         return self._out.get()
 
 
+#: The second thread of all programs.
+other_thread = functools.cache(Worker)
+
+
 class SimulatedMachine:
     """The simulated device, addressed by the small integers of a program."""
 
-    other: OtherThread | None = None
-
     def __init__(self, blocking: list[bool], events: int) -> None:
-        cls = type(self)
-        if cls.other is None:
-            cls.other = OtherThread()
         self.device = SimulatedDevice()
         self.streams = [self.device.stream_create(non_blocking=not b) for b in blocking]
         self.events = [self.device.event_create() for _ in range(events)]
@@ -62,8 +62,7 @@ class SimulatedMachine:
                 return f'cudaSuccess:{answer.name.title()}'
             return 'cudaSuccess'
 
-        assert self.other is not None
-        return str(self.other(call)) if step.t else call()
+        return str(other_thread()(call)) if step.t else call()
 
     def _call(self, step: Step) -> Any:
         d = self.device

@@ -81,7 +81,7 @@ def programs(draw: st.DrawFn) -> Program:
     program = Program(blocking, events)
     for _ in range(draw(st.integers(1, 40))):
         op = draw(st.sampled_from(sorted(OPS)))
-        takes_stream, takes_event, may_legacy, _weight = OPS[op]
+        takes_stream, takes_event, may_legacy, _weight, _operation = OPS[op]
         program.steps.append(
             Step(
                 op,

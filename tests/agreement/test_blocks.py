@@ -11,7 +11,7 @@ from itertools import count, islice
 import pytest
 
 from tests.agreement.block_programs import program
-from tests.agreement.block_runner import Found, Machine, Workers, in_short
+from tests.agreement.block_runner import Found, Machine, Workers
 from tests.agreement.block_source import PRELUDE, Block, Program
 from tests.agreement.choices import seeded
 from tests.agreement.lost_block_mends import LOST
@@ -40,7 +40,7 @@ def written(captured: str, plain: str, block: Block | None = None, *lines: int) 
 
 
 def test_blocks_are_right_or_refused_where_they_may_be(machine: Machine) -> None:
-    here = Kind(program, lambda _choices, one, number: in_short(machine.run(one, number), one), 'blocks ')
+    here = Kind(program, lambda _choices, one, number: machine.run(one, number), 'blocks ')
     tally = try_many(here, 0, examples(120), 0)
     assert not tally.found, tally.found
     assert tally.counts['launched'] * 2 > tally.counts['blocks'] and tally.counts['sound'] * 2 > tally.programs
@@ -74,7 +74,7 @@ def test_a_refusal_has_to_be_at_a_line_that_may_be_refused(machine: Machine) -> 
 
 
 def test_a_process_that_dies_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Machine, 'run', lambda self, program, seed: os._exit(3) if seed else Found(blocks=1))
+    monkeypatch.setattr(Machine, 'run', lambda self, program, seed: os._exit(3) if seed else Found())
     workers = Workers(False, 60)
     try:
         assert [workers.run([], seed).finding for seed in (0, 1, 0)] == ['', 'the process died', '']

@@ -9,12 +9,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from capturekit.graphed import faster_way, policy
 from capturekit.graphed.environment import Environment
-from tests.agreement.choices import Choices, replayed, seeded, shortest
+from tests.agreement.choices import replayed, seeded, shortest
 from tests.agreement.lost_mends import LOST, LostMend
 from tests.agreement.program_runner import Machine, Program
 from tests.agreement.python_programs import kind, program
@@ -30,31 +28,15 @@ STALE = Program(
 )
 
 
-@st.composite
-def programs(draw: st.DrawFn) -> Program:
-    """Programs for Hypothesis to shrink."""
-    return program(Choices(lambda end: draw(st.integers(0, end - 1))))
-
-
 @pytest.fixture
 def machine() -> Iterator[Machine]:
     with Machine() as one:
         yield one
 
 
-@settings(
-    max_examples=examples(80), deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
-)  # fmt: skip
-@given(one=programs())
-def test_a_program_gives_the_same_plainly_and_graphed(machine: Machine, one: Program) -> None:
-    found = machine.compared(one)
-    assert not found.difference, f'{one}\n{found.difference}'
-
-
-def test_half_of_the_calls_are_launched() -> None:
+def test_programs_agree_and_half_of_the_calls_are_launched() -> None:
     with kind() as programs:
-        tally = try_many(programs, 0, examples(80), 10)  # of seeds 5 to 11, 37 to 65 % of the calls are launched
+        tally = try_many(programs, 0, examples(120), 10)  # of seeds 5 to 11, 37 to 65 % of the calls are launched
     assert not tally.found, tally.found
     assert tally.counts['raced'] * 10 < tally.programs
     assert tally.counts['launched'] * 100 > 45 * tally.counts['calls']
@@ -86,24 +68,16 @@ def test_calls_that_take_turns_give_the_same(monkeypatch: pytest.MonkeyPatch) ->
     assert not tally.found and tally.counts['launched']
 
 
-def test_a_wrong_answer_is_seen(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The comparison itself can fail: what is left stale is a difference, and is none with the check in place."""
-    assert machine.compared(STALE).difference == ''
-    assert machine.compared(STALE).launched == 2
-    monkeypatch.setattr(Environment, 'changed', lambda self: None)
-    assert 'R[3]' in machine.compared(STALE).difference
-
-
-@pytest.mark.parametrize('late', [False, True])
-def test_programs_run_on_the_cupy_that_is_there(late: bool, sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(('there', 'late'), [(False, False), (True, False), (True, True)])
+def test_a_wrong_answer_is_seen(there: bool, late: bool, sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left stale is a difference, and is none with the check in place; also on the CuPy that is there."""
     spun: list[int] = []
     monkeypatch.setattr('tests.agreement.program_runner.Spins', lambda cupy, seed: spun.append)
-    with Machine(there=True) as machine:
+    with Machine(there) as machine:
         found = machine.compared(Program(STALE.source, STALE.steps, late))
-        assert (found.difference, found.launched) == ('', 2)
-        assert bool(spun) == late
+        assert (found.finding, found.counts['launched'], bool(spun)) == ('', 2, late)
         monkeypatch.setattr(Environment, 'changed', lambda self: None)
-        assert 'R[3]' in machine.compared(STALE).difference
+        assert 'R[3]' in machine.compared(STALE).finding
 
 
 @pytest.mark.parametrize(
@@ -124,8 +98,8 @@ def test_programs_run_on_the_cupy_that_is_there(late: bool, sim: Any, monkeypatc
 def test_whatever_a_caller_can_see_is_compared(machine: Machine, step: str, seen: str) -> None:
     told = 'graphed = hasattr(over(lambda x: x), "variants")\n'
     one = Program(STALE.source + f'\n{told}del graphed', [f'{told}{step}\ndel graphed'])
-    assert seen in machine.compared(one).difference
-    assert bool(machine.compared(one).difference) == bool(seen)
+    assert seen in machine.compared(one).finding
+    assert bool(machine.compared(one).finding) == bool(seen)
 
 
 def test_draws_are_shortened() -> None:
@@ -138,18 +112,11 @@ def test_draws_are_shortened() -> None:
     assert str(program(replayed(again.drawn))) == str(first)
 
 
-def matching(about: str, first: int) -> Iterator[Program]:
-    """Programs that speak of a subject."""
-    made = (program(seeded(f'0/{number}')) for number in count(first))
-    return (one for one in made if re.search(about, str(one)))
-
-
 def test_each_mend_can_be_taken_out() -> None:
-    taken = []
     for lost in LOST:
         with lost.out():
-            taken.append(lost.cause)
-    assert len(taken) >= 32
+            pass
+    assert len(LOST) >= 32
 
 
 # Where its mend is out, a cause may also show in a finalizer.
@@ -157,11 +124,12 @@ def test_each_mend_can_be_taken_out() -> None:
 @pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')
 @pytest.mark.parametrize('lost', LOST, ids=[lost.cause for lost in LOST])
 def test_a_cause_is_found_again_when_its_mend_is_taken_out(lost: LostMend) -> None:
-    ones = islice(matching(lost.about, lost.first), WITHIN)
+    made = (program(seeded(f'0/{number}')) for number in count(lost.first))
+    ones = islice((one for one in made if re.search(lost.about, str(one))), WITHIN)
     while True:
         with lost.out(), Machine() as machine:
-            one = next((one for one in ones if machine.compared(one).difference), None)
+            one = next((one for one in ones if machine.compared(one).finding), None)
         assert one is not None, f'{WITHIN} programs do not find it'
         with lost.with_what_is_beside(), Machine() as machine:
-            if not machine.compared(one).difference:
+            if not machine.compared(one).finding:
                 return

@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
-import threading
 import traceback
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -96,9 +97,9 @@ def shown(value: Any) -> Any:
     )
 
 
-def one_thread(cp: Any, program: Threads, number: int, functions: list[Any], found: list[Any]) -> None:
-    """Run the plan of one thread, and note what each call gave; an exception that is no ValueError ends it."""
-    own = Own(cp)
+def one_thread(cp: Any, program: Threads, functions: list[Any], number: int) -> list[Any]:
+    """Run the plan of one thread: what each call gave; an exception that is no ValueError ends it."""
+    own, found = Own(cp), []
     stream = cp.cuda.Stream(non_blocking=True) if program.own_streams else contextlib.nullcontext()
     try:
         with stream:
@@ -109,6 +110,7 @@ def one_thread(cp: Any, program: Threads, number: int, functions: list[Any], fou
                     besides(cp, deed, functions[which])
     except BaseException as error:
         found.append(''.join(traceback.format_exception(error)))
+    return found
 
 
 def called(cp: Any, fn: Any, own: Own, x: Any, k: float) -> Any:
@@ -153,17 +155,9 @@ def compared(cp: Any, program: Threads) -> tuple[str, int, int]:
             exec(compile(text, f'<{name}>', 'exec'), home)
             made.append(over(home['work']))
     everyone = range(len(program.plans))
-    wanted: list[list[Any]] = [[] for _ in everyone]
-    found: list[list[Any]] = [[] for _ in everyone]
-    for number in everyone:
-        one_thread(cp, program, number, plain, wanted[number])
-    running = [
-        threading.Thread(target=one_thread, args=(cp, program, number, graphed, found[number])) for number in everyone
-    ]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
+    wanted = [one_thread(cp, program, plain, number) for number in everyone]
+    with ThreadPoolExecutor(len(program.plans)) as threads:
+        found = list(threads.map(partial(one_thread, cp, program, graphed), everyone))
     launches = sum(variant.launches for fn in graphed for variant in fn.variants)
     for fn in graphed:
         fn.clear()

@@ -6,33 +6,8 @@ from typing import Any
 
 from capturekit.model.ledger import LEGACY_HANDLES, Lane, Ledger
 from capturekit.model.rules import CaptureStatus, Effect, Operation
-from tests.agreement.programs import LEGACY, Program, Step
+from tests.agreement.programs import LEGACY, OPS, Program, Step
 from tests.agreement.simulated_machine import MODE
-
-_OPERATION = {
-    'begin': Operation.BEGIN_CAPTURE,
-    'end': Operation.END_CAPTURE,
-    'work': Operation.WORK,
-    'copy_pinned': Operation.WORK,
-    'host_func': Operation.LAUNCH_HOST_FUNC,
-    'record': Operation.EVENT_RECORD,
-    'record_external': Operation.EVENT_RECORD_EXTERNAL,
-    'wait': Operation.WAIT_EVENT,
-    'wait_external': Operation.WAIT_EVENT_EXTERNAL,
-    'sync': Operation.STREAM_SYNCHRONIZE,
-    'query': Operation.STREAM_QUERY,
-    'event_sync': Operation.EVENT_SYNCHRONIZE,
-    'event_query': Operation.EVENT_QUERY,
-    'elapsed': Operation.EVENT_ELAPSED_TIME,
-    'device_sync': Operation.DEVICE_SYNCHRONIZE,
-    'is_capturing': Operation.STREAM_IS_CAPTURING,
-    'get_flags': Operation.STREAM_GET_FLAGS,
-    'get_priority': Operation.STREAM_GET_PRIORITY,
-    'add_callback': Operation.STREAM_ADD_CALLBACK,
-    'graph_launch': Operation.GRAPH_LAUNCH,
-    'malloc': Operation.UNSAFE,
-    'memset_sync': Operation.LEGACY_WORK,
-}
 
 
 class TopologyMachine:
@@ -50,7 +25,7 @@ class TopologyMachine:
         s = None if step.s is None else (LEGACY_HANDLES[0] if step.s == LEGACY else 100 + step.s)
         e = None if step.e is None else 200 + step.e
         e2 = None if step.e2 is None else 200 + step.e2
-        operation = _OPERATION[step.op]
+        operation = OPS[step.op][4]
         t = self.topology
         verdict = t.judge(operation, thread=step.t, stream=s, event=e, event2=e2)
         for capture in verdict.lost:

@@ -23,6 +23,7 @@ from typing import Any
 
 from capturekit.cli.script_runner import why_no_gpu
 from tests.benchmarks.timing import Line, now
+from tests.captured import simulated
 
 ABOUT = 'What capturekit costs and what it gains, as ratios within one run. Needs a GPU; takes some minutes.'
 PACKAGES = ('cupy-cuda13x', 'cupy-cuda12x', 'cuda-bindings', 'torch', 'jax', 'numpy')
@@ -52,7 +53,7 @@ def machine(cp: Any) -> dict[str, str]:
 
 def parts_of(table: str, cp: Any, small: bool, timed: bool) -> Parts:
     """The parts of a table by name; ``small``: sizes for the simulated device, ``timed``: else it is only checked."""
-    from tests.benchmarks import costs, deciding, graphed, graphs, lanes, peaks, peers, watching, wild, workloads
+    from tests.benchmarks import costs, deciding, graphed, graphs, lanes, peaks, peers, wild, workloads
 
     if table == 'lanes':
         return lanes.parts(cp, small, timed)
@@ -74,13 +75,9 @@ def parts_of(table: str, cp: Any, small: bool, timed: bool) -> Parts:
         'stateful': graphed.stateful,
         'deciding': deciding.deciding,
         'rebinding': graphs.rebinding,
-        'watching': watching.lines,
+        'watching': costs.watching,
     }
-    return {
-        'beside': costs.beside,
-        **{name: partial(lines, cp) for name, lines in of_cupy.items()},
-        'wild': wild.lines,
-    }
+    return {'beside': costs.beside, **{name: partial(lines, cp) for name, lines in of_cupy.items()}, 'wild': wild.lines}
 
 
 def given() -> argparse.Namespace:
@@ -125,17 +122,10 @@ def on_a_gpu(options: argparse.Namespace) -> int:
 
 def on_the_simulated_device(options: argparse.Namespace, why: str) -> int:
     """The checks, at sizes that NumPy can do; no file is written."""
-    from capturekit.simulated import SimulatedDevice, install, uninstall
-
     print(f'on the simulated device ({why}): checks alone, at small sizes; nothing is measured and no file written')
-    install(SimulatedDevice(0))
-    try:
-        import cupy as cp
-
-        options.json = None
+    options.json = None
+    with simulated() as cp:
         return run(options, parts_of(options.table, cp, True, False), {})
-    finally:
-        uninstall()
 
 
 def run(options: argparse.Namespace, every: Parts, about: dict[str, str]) -> int:

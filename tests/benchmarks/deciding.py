@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.one_stream import sample
 from tests.benchmarks.timing import Line, compared, finished
-
-SAMPLE = Path(__file__).parents[2] / 'samples' / 'on_the_device.py'
 
 
 def deciding(cp: Any) -> Iterator[Line]:
     """The solvers of ``samples/on_the_device.py``: the loop of the host against one launch that decides on the device.
     Both ways make the same number of steps, and give the same numbers."""
-    spec = importlib.util.spec_from_file_location('on_the_device', SAMPLE)
-    assert spec is not None and spec.loader is not None
-    sample = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sample)
+    solvers = sample('on_the_device')
     for side in (64, 256, 1024):
-        for name, (job, answer) in sample.jobs(side).items():
+        for name, (job, answer) in solvers.jobs(side).items():
             yield _solved(cp, f'{name}, {side} x {side}', job, answer)
 
 

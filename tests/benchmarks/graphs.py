@@ -94,24 +94,19 @@ def _rebound(cp: Any, nodes: int, size: str, nbytes: int) -> Line:
 
 
 def relaning(cp: Any, nodes: int = 10_000, within: float = 3.0) -> Iterator[Line]:
-    """The time of relaning."""
+    """The time of relaning nodes on some arrays in turn, all recorded on one lane."""
     arrays = [cp.zeros(16) for _ in range(100)]
     taken = []
+
+    def record(_cap: Any) -> None:
+        for node in range(nodes):
+            cp.add(arrays[node % len(arrays)], 1, out=arrays[node % len(arrays)])
+
     for _ in range(3):
-        graph = recorded(_on_arrays(cp, arrays, nodes), lines=False).graph
+        graph = recorded(record, lines=False).graph
         taken.append(seconds(graph.relane))
         assert len(graph.edges) == nodes - len(arrays)
         graph.close()
     best = min(taken)
     name = f'{nodes:,} nodes: relane() / {within:.0f} s'
     yield Line(name, best / within, target=1.0, medians={'relane': best * 1e6})
-
-
-def _on_arrays(cp: Any, arrays: list[Any], nodes: int) -> Callable[[Any], None]:
-    """Nodes on some arrays in turn, all recorded on one lane."""
-
-    def record(_cap: Any) -> None:
-        for node in range(nodes):
-            cp.add(arrays[node % len(arrays)], 1, out=arrays[node % len(arrays)])
-
-    return record

@@ -31,6 +31,21 @@ def one_after_the_other(*branches: Branch) -> list[Any]:
     return [branch() for branch in branches]
 
 
+def beside_each_other(
+    title: str, count: int, branch: Callable[[int], Any], joined: Callable[[list[Any]], list[Any]] = list
+) -> Program:
+    """A program that calls a branch ``count`` times, with the number of the call, and what it makes of the results."""
+    return Program(title, count, lambda parallel: joined(parallel(*[lambda n=n: branch(n) for n in range(count)])))
+
+
+def total(found: list[Any]) -> Any:
+    """The sum of arrays, in an array of its own."""
+    made = found[0] + found[1]
+    for one in found[2:]:
+        made += one
+    return made
+
+
 def sample(name: str) -> Any:
     """The functions of a sample, with the CuPy that is imported now."""
     return SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[2] / 'samples' / f'{name}.py')))
@@ -62,20 +77,13 @@ def ensemble(cp: Any, small: bool) -> Program:
     shape = (count, depth, width, width)
     weights = (rng.standard_normal(shape) / width**0.5).astype('f4')
 
-    def member(layers: Any) -> Any:
+    def member(n: int) -> Any:
         y = x
-        for w in layers:
+        for w in weights[n]:
             y = cp.tanh(y @ w)
         return y
 
-    def run(parallel: Parallel) -> list[Any]:
-        found = parallel(*[lambda layers=list(weights[n]): member(layers) for n in range(count)])
-        mean = found[0] + found[1]
-        for one in found[2:]:
-            mean += one
-        return [mean / count]
-
-    return Program(f'an ensemble of {count} models', count, run)
+    return beside_each_other(f'an ensemble of {count} models', count, member, lambda found: [total(found) / count])
 
 
 def attention(cp: Any, small: bool) -> Program:
@@ -92,10 +100,9 @@ def attention(cp: Any, small: bool) -> Program:
         e = cp.exp(scores)
         return (e / e.sum(axis=1, keepdims=True)) @ v
 
-    def run(parallel: Parallel) -> list[Any]:
-        return [cp.concatenate(parallel(*[lambda n=n: head(n) for n in range(heads)]), axis=1)]
-
-    return Program(f'cross-attention of {heads} heads', heads, run)
+    return beside_each_other(
+        f'cross-attention of {heads} heads', heads, head, lambda found: [cp.concatenate(found, axis=1)]
+    )
 
 
 def folds(cp: Any, small: bool) -> Program:
@@ -115,10 +122,7 @@ def folds(cp: Any, small: bool) -> Program:
         left = x[fold] @ w - y[fold]
         return (left * left).mean()
 
-    def run(parallel: Parallel) -> list[Any]:
-        return parallel(*[lambda fold=fold: fit(fold) for fold in range(count)])
-
-    return Program(f'a fit of {count} folds', count, run)
+    return beside_each_other(f'a fit of {count} folds', count, fit)
 
 
 def solves(cp: Any, small: bool) -> Program:
@@ -126,11 +130,7 @@ def solves(cp: Any, small: bool) -> Program:
     systems = sample('many_small_solves')
     count, n, steps = (4, 8, 3) if small else (32, 64, 8)
     problems = list(systems.systems(count, n))
-
-    def run(parallel: Parallel) -> list[Any]:
-        return parallel(*[lambda a=a, b=b: systems.solve(a, b, steps) for a, b in problems])
-
-    return Program(f'{count} solves', count, run)
+    return beside_each_other(f'{count} solves', count, lambda number: systems.solve(*problems[number], steps))
 
 
 def spectra(cp: Any, small: bool) -> Program:
@@ -144,10 +144,7 @@ def spectra(cp: Any, small: bool) -> Program:
         power = (bins.real**2 + bins.imag**2).mean(axis=0)
         return cp.log(power + 1e-12)
 
-    def run(parallel: Parallel) -> list[Any]:
-        return parallel(*[lambda n=n: one(n) for n in range(count)])
-
-    return Program(f'spectra of {count} channels', count, run)
+    return beside_each_other(f'spectra of {count} channels', count, one)
 
 
 def summaries(cp: Any, small: bool) -> Program:
@@ -156,17 +153,15 @@ def summaries(cp: Any, small: bool) -> Program:
     rng = cp.random.RandomState(5)
     columns = [rng.standard_normal(length) for _ in range(count)]
 
-    def one(x: Any) -> Any:
+    def one(n: int) -> Any:
+        x = columns[n]
         mean = x.mean()
         middle = (x - mean) ** 2
         deviation = cp.sqrt(middle.mean())
         scaled = (x - mean) / deviation
         return cp.stack([mean, deviation, x.min(), x.max(), abs(cp.cumsum(scaled)).max()])
 
-    def run(parallel: Parallel) -> list[Any]:
-        return parallel(*[lambda x=x: one(x) for x in columns])
-
-    return Program(f'summaries of {count} columns', count, run)
+    return beside_each_other(f'summaries of {count} columns', count, one)
 
 
 def copies(cp: Any, small: bool) -> Program:
@@ -190,14 +185,7 @@ def filters(cp: Any, small: bool) -> Program:
             y = z
         return y * y
 
-    def run(parallel: Parallel) -> list[Any]:
-        bands = parallel(*[lambda n=n: scale(n) for n in range(count)])
-        total = bands[0] + bands[1]
-        for band in bands[2:]:
-            total += band
-        return [*bands, total]
-
-    return Program(f'a bank of {count} filters', count, run)
+    return beside_each_other(f'a bank of {count} filters', count, scale, lambda bands: [*bands, total(bands)])
 
 
 def chains(cp: Any, small: bool) -> Program:
@@ -205,16 +193,13 @@ def chains(cp: Any, small: bool) -> Program:
     length, steps = (32, 4) if small else (1 << 14, 60)
     starts = [cp.linspace(0, 1, length) + n for n in range(2)]
 
-    def one(x: Any, factor: float) -> Any:
-        y = x
+    def one(n: int) -> Any:
+        y = starts[n]
         for _ in range(steps):
-            y = cp.sin(y) * factor + x
+            y = cp.sin(y) * (0.5 + 0.25 * n) + starts[n]
         return y
 
-    def run(parallel: Parallel) -> list[Any]:
-        return parallel(*[lambda n=n: one(starts[n], 0.5 + 0.25 * n) for n in range(2)])
-
-    return Program('two chains', 2, run)
+    return beside_each_other('two chains', 2, one)
 
 
 def plates(cp: Any, small: bool) -> Program:
@@ -222,8 +207,8 @@ def plates(cp: Any, small: bool) -> Program:
     count, side, steps = (2, 8, 2) if small else (6, 128, 20)
     start = cp.random.RandomState(8).random_sample((side, side))
 
-    def one(conductivity: float) -> Any:
-        u = start.copy()
+    def one(n: int) -> Any:
+        u, conductivity = start.copy(), 0.05 + 0.02 * n
         for _ in range(steps):
             v = u.copy()
             near = u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:] - 4 * u[1:-1, 1:-1]
@@ -231,10 +216,7 @@ def plates(cp: Any, small: bool) -> Program:
             u = v
         return u
 
-    def run(parallel: Parallel) -> list[Any]:
-        return parallel(*[lambda n=n: one(0.05 + 0.02 * n) for n in range(count)])
-
-    return Program(f'{count} plates', count, run)
+    return beside_each_other(f'{count} plates', count, one)
 
 
 def large(cp: Any, small: bool) -> Program:
@@ -242,16 +224,13 @@ def large(cp: Any, small: bool) -> Program:
     length, steps = (64, 2) if small else (1 << 24, 10)
     x = cp.linspace(0, 1, length)
 
-    def one(factor: float) -> Any:
-        y = x * factor
+    def one(n: int) -> Any:
+        y = x * (0.5, 0.25)[n]
         for _ in range(steps):
             y = y * y + x
         return y
 
-    def run(parallel: Parallel) -> list[Any]:
-        return parallel(lambda: one(0.5), lambda: one(0.25))
-
-    return Program('two fields that fill the device', 2, run)
+    return beside_each_other('two fields that fill the device', 2, one)
 
 
 def programs(cp: Any, small: bool) -> dict[str, Callable[[], Program]]:

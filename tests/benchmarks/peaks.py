@@ -41,11 +41,7 @@ def jobs(cp: Any, small: bool) -> Iterator[tuple[str, Callable[..., Any], Inputs
     )
     net = Classifier(cp, VARIANTS, *((8, 4, 6, 12) if small else (32, 32, 64, 128)))
     images, *weights = net.arguments()
-    yield (
-        'image classifier',
-        net.function(cp),
-        [(images[:n].copy(), *weights) for n in range(1, VARIANTS + 1)],
-    )
+    yield ('image classifier', net.function(cp), [(images[:n].copy(), *weights) for n in range(1, VARIANTS + 1)])
 
 
 def peaks(cp: Any, small: bool, measured: bool = True) -> Iterator[Line]:
@@ -75,21 +71,6 @@ def against(full: str, title: str, found: tuple[int, int], eager: tuple[int, int
     """Megabytes of both, in their pools and on the device; the ratio is of the pools."""
     sizes = {title: found[0], 'eager': eager[0], f'{title}, device': found[1], 'eager, device': eager[1]}
     return Line(full, found[0] / eager[0], medians={key: value / 1e6 for key, value in sizes.items()}, unit='MB')
-
-
-class Gone:
-    """Bytes of the device that are gone since this was made."""
-
-    def __init__(self, cp: Any) -> None:
-        self.cp = cp
-        self.before = self.free()
-
-    def free(self) -> int:
-        self.cp.cuda.runtime.deviceSynchronize()
-        return int(self.cp.cuda.runtime.memGetInfo()[0])
-
-    def __call__(self) -> int:
-        return self.before - self.free()
 
 
 def eagerly(cp: Any, fn: Callable[..., Any], inputs: Inputs) -> tuple[int, int]:
@@ -143,8 +124,14 @@ def same(found: Any, wanted: Any) -> None:
         raise CheckFailed('differs from the eager run')
 
 
-def fresh(cp: Any) -> Gone:
-    """What nobody uses is given back first."""
+def fresh(cp: Any) -> Callable[[], int]:
+    """What tells how many bytes of the device are gone since now; what nobody uses is given back first."""
     gc.collect()
     cp.get_default_memory_pool().free_all_blocks()
-    return Gone(cp)
+
+    def free() -> int:
+        cp.cuda.runtime.deviceSynchronize()
+        return int(cp.cuda.runtime.memGetInfo()[0])
+
+    before = free()
+    return lambda: before - free()

@@ -113,10 +113,9 @@ class Peers(Workload):
     def __init__(
         self, cp: Any, title: str, formula: Callable[[Library], Formula], shapes: list[tuple[int, ...]], off: float
     ) -> None:
-        super().__init__(cp)
         numbers = np.random.default_rng(0)
-        self.title, self.formula, self.tolerance = title, formula, off
-        self.given = tuple(numbers.random(shape, dtype='f4') + np.float32(0.5) for shape in shapes)
+        super().__init__(cp, title, *(numbers.random(shape, dtype='f4') + np.float32(0.5) for shape in shapes))
+        self.formula, self.tolerance = formula, off
 
     def function(self, xp: Any) -> Formula:
         return self.formula(like_numpy(xp))

@@ -65,13 +65,11 @@ class Workload:
     """A function, given arrays, and a reference. Each way starts from a state of its own, and is called ``calls`` times
     for its check: a graphed function runs eagerly, is recorded, and is launched in these."""
 
-    title: str
     tolerance: float
     calls = 3
-    given: tuple[Array, ...]
 
-    def __init__(self, cp: Any) -> None:
-        self.cp = cp
+    def __init__(self, cp: Any, title: str, *given: Array) -> None:
+        self.cp, self.title, self.given = cp, title, given
 
     def function(self, xp: Any) -> Function:
         """The function, for CuPy and mostly for NumPy."""
@@ -151,9 +149,7 @@ class Gelu(Workload):
     tolerance = 2e-6
 
     def __init__(self, cp: Any, shape: tuple[int, ...]) -> None:
-        super().__init__(cp)
-        self.title = f'GELU {shape}'
-        self.given = (np.random.default_rng(0).standard_normal(shape, dtype='f4'),)
+        super().__init__(cp, f'GELU {shape}', np.random.default_rng(0).standard_normal(shape, dtype='f4'))
 
     def function(self, xp: Any) -> Function:
         return lambda x: 0.5 * x * (1 + xp.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
@@ -167,12 +163,10 @@ class Stencil(Workload):
     steps = 10
 
     def __init__(self, cp: Any, side: int) -> None:
-        super().__init__(cp)
-        self.title = f'heat equation, {side} x {side}, {self.steps} steps'
         plate = np.zeros((side, side), 'f4')
         plate[0] = 100
         plate[side // 3 : side // 2, side // 4 : side // 2] = 50
-        self.given = (plate, plate)
+        super().__init__(cp, f'heat equation, {side} x {side}, {self.steps} steps', plate, plate)
 
     def function(self, _xp: Any) -> Function:
         def heat(u: Any, v: Any) -> None:
@@ -193,14 +187,13 @@ class Chain(Workload):
     tolerance = 1e-5
 
     def __init__(self, cp: Any, channels: int, samples: int, frame: int) -> None:
-        super().__init__(cp)
-        self.title = f'filter, window and power, {channels} x {samples:,} samples'
         at = np.arange(samples)
         noise = np.random.default_rng(0).standard_normal((channels, samples))
         frequencies = np.fft.rfftfreq(samples)
         response = np.exp(-2j * np.pi * frequencies * 5) / (1 + (frequencies / 0.2) ** 8)
         x = noise + np.sin(at * 0.3) + np.sin(at * 2.1)
-        self.given = x.astype('f4'), response.astype('c8'), np.hanning(frame).astype('f4')
+        title = f'filter, window and power, {channels} x {samples:,} samples'
+        super().__init__(cp, title, x.astype('f4'), response.astype('c8'), np.hanning(frame).astype('f4'))
 
     def function(self, xp: Any) -> Function:
         def chain(x: Any, response: Any, window: Any) -> Any:
@@ -245,8 +238,6 @@ class Training(Workload):
     rate, dropout, scale = 0.1, 0.2, 1.25
 
     def __init__(self, cp: Any, batch: int, inputs: int, hidden: int, outputs: int) -> None:
-        super().__init__(cp)
-        self.title = f'training step, Linear({inputs}, {hidden}) and Linear({hidden}, {outputs}), batch {batch}'
         self.layers = ((inputs, hidden), (hidden,), (hidden, outputs), (outputs,))
         self.units = ((batch, hidden), (batch, outputs))
         self.drawn = batch * (hidden + outputs)
@@ -254,7 +245,8 @@ class Training(Workload):
         x, t = (rng.standard_normal((batch, width), dtype='f4') for width in (inputs, outputs))
         w1, w2 = (rng.standard_normal(self.layers[k], dtype='f4') / np.sqrt(self.layers[k][0]) for k in (0, 2))
         b1, b2 = (rng.standard_normal(self.layers[k], dtype='f4') / 10 for k in (1, 3))
-        self.given = np.concatenate([part.ravel() for part in (w1, b1, w2, b2)]).astype('f4'), x, t
+        title = f'training step, Linear({inputs}, {hidden}) and Linear({hidden}, {outputs}), batch {batch}'
+        super().__init__(cp, title, np.concatenate([part.ravel() for part in (w1, b1, w2, b2)]).astype('f4'), x, t)
 
     def generator(self) -> Any:
         return self.cp.random.Generator(self.cp.random.Philox4x3210(7))
@@ -340,15 +332,13 @@ class Classifier(Workload):
     tolerance = 2e-5
 
     def __init__(self, cp: Any, batch: int, side: int, first: int, second: int, dense: int) -> None:
-        super().__init__(cp)
-        self.title = f'image classifier, {side} x {side} pixels, batch {batch}'
         rng = np.random.default_rng(0)
         given = [rng.standard_normal((batch, 3, side, side), dtype='f4')]
         for shape in ((first, 3, 3, 3), (second, first, 3, 3), (second * (side // 4) ** 2, dense), (dense, 10)):
             inputs, outputs = (np.prod(shape[1:]), shape[0]) if len(shape) == 4 else shape
             given.append((rng.standard_normal(shape) * np.sqrt(2 / inputs)).astype('f4'))
             given.append((rng.standard_normal(outputs) / 10).astype('f4'))
-        self.given = tuple(given)
+        super().__init__(cp, f'image classifier, {side} x {side} pixels, batch {batch}', *given)
 
     def arguments(self) -> tuple[Any, ...]:
         """The images and the weights; those of convolutions as matrices."""
@@ -459,9 +449,8 @@ class Fixed(Workload):
     tolerance = 1e-8
 
     def __init__(self, cp: Any, side: int, count: int) -> None:
-        super().__init__(cp)
-        self.title = f'conjugate gradients, {side} x {side}, {count} steps'
-        self.given, self.count = (right_side(side),), count
+        super().__init__(cp, f'conjugate gradients, {side} x {side}, {count} steps', right_side(side))
+        self.count = count
 
     def function(self, xp: Any) -> Function:
         def solve(b: Any) -> Any:
@@ -483,9 +472,7 @@ class Converged(Workload):
     tolerance = 1.1 * GOAL
 
     def __init__(self, cp: Any, side: int) -> None:
-        super().__init__(cp)
-        self.title = f'conjugate gradients, {side} x {side}, to convergence'
-        self.given = (right_side(side),)
+        super().__init__(cp, f'conjugate gradients, {side} x {side}, to convergence', right_side(side))
 
     def reference(self) -> Results:
         return {}
@@ -533,13 +520,8 @@ class Converged(Workload):
             with cap.while_(going, limit=MOST) as loop:
                 step_of_gradients(cp, state)
                 cp.greater(state.rr, state.goal, out=going)
-        graph = cap.graph
-        return Way(
-            graph.launch,
-            lambda: fetched({'x': state.x}),
-            graph.close,
-            lambda: f'{int(loop.passes)} steps in one launch',
-        )
+        results, about = lambda: fetched({'x': state.x}), lambda: f'{int(loop.passes)} steps in one launch'
+        return Way(cap.graph.launch, results, cap.graph.close, about)
 
 
 Parts = dict[str, Callable[[], Iterator[Workload]]]
@@ -590,38 +572,29 @@ def lines(cp: Any, workload: Workload, timed: bool = True) -> Iterator[Line]:
                 check(workload, way, wanted)
                 good[name] = way
             except Absent as absent:
-                bad.append(Line(title(workload, name), note=f'absent: {absent}'))
+                bad.append(line(workload, {}, name, note=f'absent: {absent}'))
             except Exception as error:
-                bad.append(Line(title(workload, name), error=f'{type(error).__name__}: {error}'.splitlines()[0]))
+                bad.append(line(workload, {}, name, error=f'{type(error).__name__}: {error}'.splitlines()[0]))
         found = compared(cp, good) if timed and 'eager' in good else {}
         for name, way in good.items():
-            yield of_one(title(workload, name), name, found, way)
+            yield line(workload, found, name, note=f'checked; {way.about()}'.removesuffix('; '))
         yield from bad
         for name, against in AGAINST:
             if name in found and against in found:
-                yield ratio(f'{workload.title}: {name} / {against}', found, name, against)
+                yield line(workload, found, name, against)
     finally:
         for way in made:
             way.close()
 
 
-def title(workload: Workload, name: str) -> str:
-    return f'{workload.title}: eager' if name == 'eager' else f'{workload.title}: {name} / eager'
-
-
-def of_one(title: str, name: str, found: dict[str, float], way: Way) -> Line:
-    """A way against the eager one; the eager way's own line has the medians of all."""
-    note = f'checked; {way.about()}'.removesuffix('; ')
+def line(workload: Workload, found: dict[str, float], name: str, against: str = 'eager', **about: str) -> Line:
+    """One way against another, if there are times; the eager way's own line has the medians of all."""
+    if name == against:
+        return Line(f'{workload.title}: {name}', medians=found, **about)
+    title = f'{workload.title}: {name} / {against}'
     if not found:
-        return Line(title, note=note)
-    if name == 'eager':
-        return Line(title, medians=found, note=note)
-    return ratio(title, found, name, 'eager', note)
-
-
-def ratio(title: str, found: dict[str, float], name: str, against: str, note: str = '') -> Line:
-    medians = {key: found[key] for key in (name, against)}
-    return Line(title, found[name] / found[against], medians=medians, note=note)
+        return Line(title, **about)
+    return Line(title, found[name] / found[against], medians={key: found[key] for key in (name, against)}, **about)
 
 
 def compared(cp: Any, ways: dict[str, Way]) -> dict[str, float]:

@@ -8,15 +8,14 @@ from __future__ import annotations
 import ctypes
 import gzip
 import json
-import queue
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from cuda.bindings import runtime as rt
 
 from tests.agreement.programs import LEGACY, Program, Step, random_program
+from tests.agreement.simulated_machine import other_thread
 
 _MODE = {
     'global': rt.cudaStreamCaptureMode.cudaStreamCaptureModeGlobal,
@@ -34,49 +33,25 @@ def ok(answer: tuple[Any, ...]) -> Any:
     return answer[1] if len(answer) == 2 else answer[1:]
 
 
-class Worker:
-    """A second thread that runs what it is given and hands back the result."""
-
-    def __init__(self) -> None:
-        self._in: queue.Queue[Any] = queue.Queue()
-        self._out: queue.Queue[Any] = queue.Queue()
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            self._out.put(self._in.get()())
-
-    def __call__(self, fn: Any) -> Any:
-        self._in.put(fn)
-        return self._out.get()
-
-
 class DriverMachine:
     """The driver, addressed by the small integers of a program."""
 
-    worker: Worker | None = None
     buffer: int | None = None
 
     def __init__(self, blocking: list[bool], events: int) -> None:
         cls = type(self)
-        if cls.worker is None:
-            cls.worker = Worker()
+        if cls.buffer is None:
             cls.buffer = int(ok(rt.cudaMalloc(4096)))
-            cls.buffer2 = int(ok(rt.cudaMalloc(4096)))
             cls.pinned = int(ok(rt.cudaMallocHost(4096)))
             stream = ok(rt.cudaStreamCreateWithFlags(rt.cudaStreamNonBlocking))
             ok(rt.cudaStreamBeginCapture(stream, _MODE['relaxed']))
             ok(rt.cudaMemsetAsync(cls.buffer, 0, 64, stream))
-            cls.graph = ok(rt.cudaStreamEndCapture(stream))
-            cls.exec = ok(rt.cudaGraphInstantiate(cls.graph, 0))
-            cls.spare = stream
-        assert cls.worker is not None
+            cls.exec = ok(rt.cudaGraphInstantiate(ok(rt.cudaStreamEndCapture(stream)), 0))
         flags = [rt.cudaStreamDefault if b else rt.cudaStreamNonBlocking for b in blocking]
         self.streams = [ok(rt.cudaStreamCreateWithFlags(f)) for f in flags]
-        self.events = [ok(rt.cudaEventCreateWithFlags(rt.cudaEventDisableTiming * 0)) for _ in range(events)]
+        self.events = [ok(rt.cudaEventCreateWithFlags(0)) for _ in range(events)]
         self.ids: dict[int, int] = {}
         self.nodes: dict[int, dict[int, int]] = {}
-        self.opened: dict[int, tuple[int, int]] = {}  # origin -> (thread, capture)
         self.malloced: list[int] = []
 
     def stream(self, s: int) -> Any:
@@ -85,7 +60,7 @@ class DriverMachine:
     def do(self, step: Step) -> str:
         """Make the call in its thread; return the name of CUDA's answer."""
         call = lambda: self._call(step)  # noqa: E731
-        answer = self.worker(call) if step.t else call()
+        answer = other_thread()(call) if step.t else call()
         name = answer[0].name
         if step.op == 'is_capturing' and name == 'cudaSuccess':
             name += ':' + answer[1].name.replace('cudaStreamCaptureStatus', '')
@@ -156,7 +131,7 @@ class DriverMachine:
         for _ in range(2):
             for s in self.streams:
                 if rt.cudaStreamIsCapturing(s)[1] != rt.cudaStreamCaptureStatus.cudaStreamCaptureStatusNone:
-                    for place in (lambda f: f(), self.worker):
+                    for place in (lambda f: f(), other_thread()):
                         answer = place(lambda s=s: rt.cudaStreamEndCapture(s))
                         if answer[0] == rt.cudaError_t.cudaSuccess and answer[1]:
                             rt.cudaGraphDestroy(answer[1])

@@ -20,8 +20,9 @@ from cuda.bindings import driver
 from cuda.bindings import runtime as rt
 
 from tests import measured
+from tests.agreement.simulated_machine import Worker
 from tests.gpu import measure_rules, rule_cells
-from tests.gpu.driver_machine import _MODE, Worker, ok
+from tests.gpu.driver_machine import _MODE, ok
 from tests.gpu.rule_cells import _KIND, LEGACY, NONBLOCKING, _hostfn, _ptx  # noqa: F401, which the cells name
 from tests.gpu.tables import calls
 
@@ -37,12 +38,8 @@ class Bench:
     """What one cell works with: streams, events and memory of two devices."""
 
     def __init__(self, name: str, blocking: bool) -> None:
-        self.buf: list[Any] = []
-        self.spare: list[Any] = []
-        self.free: list[Any] = []
-        self.outside: list[Any] = []
-        self.scratch: list[Any] = []
-        self.function: list[Any] = []
+        self.buf, self.spare, self.free = [], [], []
+        self.outside, self.scratch, self.function = [], [], []
         self.worker = Worker()
         for d in (0, 1):
             if d == 1 and 'cold' in name:

@@ -19,7 +19,8 @@ from typing import Any, ClassVar
 from cuda.bindings import __version__, driver, nvrtc
 from cuda.bindings import runtime as rt
 
-from tests.gpu.driver_machine import _MODE, Worker, _host_function_pointer, ok
+from tests.agreement.simulated_machine import Worker
+from tests.gpu.driver_machine import _MODE, _host_function_pointer, ok
 from tests.gpu.tables import calls
 
 NONBLOCKING = rt.cudaStreamNonBlocking
@@ -58,12 +59,8 @@ class Bench:
         self.side = ok(rt.cudaStreamCreateWithFlags(NONBLOCKING))
         self.free = ok(rt.cudaStreamCreateWithFlags(NONBLOCKING))
         self.free_blocking = ok(rt.cudaStreamCreateWithFlags(rt.cudaStreamDefault))
-        self.captured = ok(rt.cudaEventCreate())
-        self.outside = ok(rt.cudaEventCreate())
-        self.outside2 = ok(rt.cudaEventCreate())
-        self.never = ok(rt.cudaEventCreate())
-        self.scratch = ok(rt.cudaEventCreate())
-        self.dead = ok(rt.cudaEventCreate())
+        for name in ('captured', 'outside', 'outside2', 'never', 'scratch', 'dead'):
+            setattr(self, name, ok(rt.cudaEventCreate()))
         ok((*rt.cudaStreamBeginCapture(self.free, _MODE['relaxed']), None))
         ok((*rt.cudaEventRecord(self.dead, self.free), None))
         rt.cudaGraphDestroy(ok(rt.cudaStreamEndCapture(self.free)))
@@ -81,15 +78,12 @@ class Bench:
 
     def close(self) -> None:
         """Give back what the operation left; what it destroyed itself answers with an error that is not kept."""
-        for undo in (
-            lambda: rt.cudaFree(self.spare_ptr),
-            lambda: rt.cudaFreeHost(self.spare_host),
-            lambda: rt.cudaFreeAsync(self.spare_async, self.free),
-            lambda: rt.cudaMemPoolDestroy(self.spare_pool),
-            lambda: rt.cudaGraphExecDestroy(self.spare_exec),
-            lambda: rt.cudaDeviceSynchronize(),
-        ):
-            undo()
+        rt.cudaFree(self.spare_ptr)
+        rt.cudaFreeHost(self.spare_host)
+        rt.cudaFreeAsync(self.spare_async, self.free)
+        rt.cudaMemPoolDestroy(self.spare_pool)
+        rt.cudaGraphExecDestroy(self.spare_exec)
+        rt.cudaDeviceSynchronize()
         rt.cudaGetLastError()
 
     def relaxed(self, call: Callable[[], Any]) -> Any:

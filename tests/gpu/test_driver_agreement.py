@@ -7,7 +7,6 @@ trace holds, and lets hypothesis shrink what they disagree on.
 from __future__ import annotations
 
 import gc
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,51 +14,27 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from capturekit.driver.cuda import current
-from tests.agreement import simulated_machine, topology_machine
-from tests.agreement.programs import Program, random_program
-from tests.agreement.test_agreement import ancestors, compare, finished, programs
+from tests.agreement.programs import Program
+from tests.agreement.test_agreement import programs
 from tests.model.followed_programs import KINDS, STEPS, Step, agree
+from tests.soak import agreement
 
 pytest.importorskip('cupy')
 pytest.importorskip('cuda.bindings')
 pytestmark = pytest.mark.gpu
 
-#: The recorded traces end far below.
-FIRST_SEED = 10_000_000
-PARTS, IN_A_PART = 25, 100
-ILLEGAL = (0.02, 0.05, 0.2, 0.5, 1.0)
-
-
-def told_to_all(program: Program) -> list[tuple[str, list[Any]]]:
-    """Run a program on the driver and on both models; return the driver's answers."""
-    from tests.gpu import driver_machine
-
-    answers = driver_machine.run(program)
-    compare(program, finished(answers), simulated_machine.run(program), 'the simulated device')
-    compare(program, ancestors(answers), topology_machine.run(program), 'the topology')
-    return answers
+PARTS, IN_A_PART = 25, 40
 
 
 @pytest.mark.parametrize('part', range(PARTS))
 def test_random_programs(part: int) -> None:
-    wrong: list[str] = []
-    refused = 0
-    for seed in range(FIRST_SEED + part * IN_A_PART, FIRST_SEED + (part + 1) * IN_A_PART):
-        program = random_program(seed, length=(30, 40, 60)[seed % 3], illegal=ILLEGAL[seed % 5])
-        try:
-            answers = told_to_all(program)
-        except AssertionError as error:
-            wrong.append(f'seed {seed}: {error}\n  {json.dumps(program.to_json())}')
-            continue
-        refused += sum(not code.startswith('cudaSuccess') for code, _state in answers)
-    assert not wrong, f'{len(wrong)} of {IN_A_PART} programs disagree\n' + '\n'.join(wrong[:5])
-    assert refused > IN_A_PART / 4
+    assert agreement.run(IN_A_PART, part)['refused'] > IN_A_PART / 4
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 @given(programs())
 def test_programs_that_shrink(program: Program) -> None:
-    told_to_all(program)
+    agreement.told_to_all(program)
 
 
 @pytest.fixture

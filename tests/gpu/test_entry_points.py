@@ -15,8 +15,10 @@ import itertools
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ import pytest
 import capturekit as ck
 from capturekit.guard.entry_points import ENTRIES, SEAMS, Entry
 from capturekit.guard.patching import resolve
-from capturekit.simulated import SimulatedDevice, install, uninstall
+from tests.captured import simulated
 from tests.gpu.guarded.calls import CASES, escaped, keep, legacy, like_eager, unsupported
 from tests.gpu.guarded.scene import COUNT, CURAND, Around, Case, N, Scene, cp, loaded, rt
 from tests.gpu.world import in_process, status, world
@@ -81,11 +83,8 @@ def around(request: pytest.FixtureRequest) -> Iterator[Around]:
     if request.param == 'gpu':
         yield request.getfixturevalue('on_gpu')
         return
-    install(SimulatedDevice(0))
-    try:
+    with simulated():
         yield Around()
-    finally:
-        uninstall()
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -126,16 +125,13 @@ def test_refused_or_allowed_and_the_capture_unharmed(case: Case, on_gpu: Around)
 
 @pytest.mark.parametrize('entry', sorted({case.entry for case in CASES}))
 def test_the_same_on_the_simulated_device(entry: str) -> None:
-    install(SimulatedDevice(0))
-    try:
+    with simulated():
         if absent(entry):
             pytest.skip(f'the stand-in has no {entry}')
         around = Around()
-        cases = [case for case in CASES if case.entry == entry and not lacking(case)]
-        for case in (case for case in cases if not NOT_SIMULATED.match(str(case))):
-            called(case, around)
-    finally:
-        uninstall()
+        for case in CASES:
+            if case.entry == entry and not lacking(case) and not NOT_SIMULATED.match(str(case)):
+                called(case, around)
 
 
 @pytest.mark.parametrize('case', [case for case in CASES if NOT_SIMULATED.match(str(case))], ids=str)
@@ -143,12 +139,23 @@ def test_what_the_stand_in_lacks_it_refuses(case: Case) -> None:
     """A row that begins to work there leaves the list."""
     if case.needs and not loaded(case.needs):
         pytest.skip(f'{case.needs} is not installed')
-    install(SimulatedDevice(0))
-    try:
-        with pytest.raises((AssertionError, RuntimeError)):
-            called(case, Around())
-    finally:
-        uninstall()
+    with simulated(), pytest.raises((AssertionError, RuntimeError)):
+        called(case, Around())
+
+
+@contextmanager
+def scene_of(around: Around, *more: Any, **options: Any) -> Iterator[Scene]:
+    """A scene in a capture that joins its lane and more streams in the end, and whose graph gives the right numbers."""
+    with ck.capture(**options) as cap:
+        scene = Scene(around, cap)
+        yield scene
+        for stream in (scene.side, *more):
+            cap.join(stream)
+        result = scene.a + scene.b
+    for _ in range(2):
+        cap.graph.launch()
+    cp.cuda.Device().synchronize()
+    assert np.array_equal(result.get(), (np.arange(N) + 1.0) * 3)
 
 
 def called(case: Case, around: Around) -> Line:
@@ -232,18 +239,13 @@ def test_the_rows_have_names_of_their_own() -> None:
 @pytest.mark.parametrize('strict', [True, False])
 def test_what_no_capture_can_hold_is_refused_by_name(around: Around, strict: bool) -> None:
     """One capture meets them all, and goes on."""
-    with ck.capture(strict=strict) as cap:
-        scene = Scene(around, cap)
+    with scene_of(around, strict=strict) as scene:
         for name in (name for name in SEAMS if not absent(name)):
             with pytest.raises(ck.UnsupportedCallError) as info:
                 resolve(name)()
             assert info.value.operation == f'{name}()'
             assert_says_where(info.value)
             assert status(scene.origin) == status(scene.side) == 'Active', name
-        cap.join(scene.side)
-        result = scene.a + scene.b
-    cap.graph.launch()
-    assert np.array_equal(result.get(), (np.arange(N) + 1.0) * 3)
 
 
 def test_draws_follow_the_eager_sequence_in_adapting_mode(around: Around) -> None:
@@ -268,8 +270,7 @@ def test_capturekits_own_graph_into_a_capture(around: Around) -> None:
     """`cap.graph.launch()` and `upload()` of a graph that capturekit made are judged as CuPy's are."""
     with ck.capture() as first:
         around.scratch.fill(0)
-    with ck.capture() as cap:
-        scene = Scene(around, cap)
+    with scene_of(around) as scene:
         for call, what in (
             (lambda: first.graph.launch(), unsupported),
             (lambda: first.graph.launch(scene.side), unsupported),
@@ -281,17 +282,12 @@ def test_capturekits_own_graph_into_a_capture(around: Around) -> None:
                 call()
             assert status(scene.origin) == status(scene.side) == 'Active'
         first.graph.upload(scene.outside)
-        cap.join(scene.side)
-        result = scene.a + scene.b
-    cap.graph.launch()
-    assert np.array_equal(result.get(), (np.arange(N) + 1.0) * 3)
 
 
 def test_a_blocking_lane_keeps_the_legacy_stream_away(around: Around) -> None:
     """Beside a blocking stream in the capture any use of the legacy stream would lose it (906)."""
     blocking = cp.cuda.Stream()
-    with ck.capture() as cap:
-        scene = Scene(around, cap)
+    with scene_of(around, blocking) as scene:
         blocking.wait_event(scene.e)
         for call in (
             around.null.record,
@@ -303,11 +299,6 @@ def test_a_blocking_lane_keeps_the_legacy_stream_away(around: Around) -> None:
             with pytest.raises(ck.LegacyStreamError):
                 call()
             assert status(scene.origin) == status(blocking) == 'Active'
-        cap.join(blocking)
-        cap.join(scene.side)
-        result = scene.a + scene.b
-    cap.graph.launch()
-    assert np.array_equal(result.get(), (np.arange(N) + 1.0) * 3)
 
 
 HOST_FUNCTION = """

@@ -12,6 +12,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.recorder.forks import ASSIGNMENTS
+from tests.gpu.world import SPIN
 
 cp = pytest.importorskip('cupy')
 pytest.importorskip('cuda.bindings')
@@ -19,20 +20,12 @@ pytestmark = [pytest.mark.gpu, pytest.mark.serial]
 
 N = 1 << 16
 
-#: Keeps a lane busy for so many cycles, so that what does not wait for it runs before.
-WAIT = r"""
-extern "C" __global__ void wait_a_while(long long cycles) {
-    long long start = clock64();
-    while (clock64() - start < cycles) {}
-}
-"""
-CYCLES = 20_000_000
-
 
 @pytest.fixture(scope='module')
 def wait() -> Callable[[], None]:
-    kernel = cp.RawKernel(WAIT, 'wait_a_while')
-    return lambda: kernel((1,), (1,), (np.int64(CYCLES),))
+    """A kernel that keeps a lane busy for 12 milliseconds, so that what does not wait for it runs before."""
+    kernel = cp.RawKernel(SPIN, 'spin')
+    return lambda: kernel((1,), (1,), (np.uint64(12_000), np.uint64(0)))
 
 
 def branches(x: Any, count: int) -> list[Callable[[], Any]]:
@@ -110,21 +103,6 @@ def test_a_report_has_a_time_for_each_way() -> None:
     assert report.best is not None
     assert len(ElementTree.fromstring(report.svg())) > 5
     assert str(report).count('\n') > len(report.rows)
-
-
-def test_libraries_and_serial_parts() -> None:
-    rng = cp.random.RandomState(1)
-    a = rng.standard_normal((8, 64, 64))
-    b = rng.standard_normal((8, 64))
-
-    def program(parallel: Any) -> Any:
-        scaled = a * 2
-        products = parallel(*[lambda n=n: scaled[n] @ (scaled[n] @ b[n]) for n in range(8)])
-        return parallel(lambda: sum(products[:4]), lambda: sum(products[4:])), scaled @ scaled
-
-    report = ck.experiment(program, lanes=(1, 2, 8), rounds=2, launches=2)
-    assert report.ok, str(report)
-    assert report.branches == [8, 2]
 
 
 def test_branches_that_depend_on_each_other_are_told(wait: Callable[[], None]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.guard import GUARD
+from tests.gpu.world import Started
 from tests.twins import twins
 
 cp = pytest.importorskip('cupy')
@@ -131,29 +131,16 @@ def test_calls_of_one_function_on_two_streams_at_once(sim: Any) -> None:
     fn = ck.graphed(lambda x: (x * 2 + 1).cumsum())
     for _ in range(3):
         fn(sim.arange(4096.0))
-    wrong: list[Any] = []
 
     def work(number: int) -> None:
-        try:
-            with sim.cuda.Stream(non_blocking=True) as stream:
-                found = []
-                for v in range(50):
-                    x = sim.arange(4096.0) + v + number
-                    found.append((fn(x), v + number))
-                stream.synchronize()
-                for got, v in found:
-                    want = ((np.arange(4096.0) + v) * 2 + 1).cumsum()
-                    if not np.allclose(got.get(), want, rtol=1e-12):
-                        wrong.append((number, v))
-        except BaseException as error:
-            wrong.append(error)
+        with sim.cuda.Stream(non_blocking=True) as stream:
+            found = [(fn(sim.arange(4096.0) + v), v) for v in range(number, number + 50)]
+            stream.synchronize()
+            for got, v in found:
+                np.testing.assert_allclose(got.get(), ((np.arange(4096.0) + v) * 2 + 1).cumsum(), rtol=1e-12)
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert wrong == []
+    for thread in [Started(lambda n=n: work(n)) for n in range(4)]:
+        thread.result(60)
 
 
 @pytest.mark.serial

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -139,33 +138,26 @@ def test_the_parts_are_the_whole() -> None:
     [[[10] * 20, [260]], [[5] * 20] * 4, [[20] * 10] * 8, [[50, 20], [20, 50], [35, 35]]],
     ids=['short beside long', 'four of short', 'eight', 'three'],
 )
-def test_lanes(lengths: list[list[int]], record_property: Callable[[str, object], None]) -> None:
+def test_lanes(lengths: list[list[int]]) -> None:
     """Watching costs short nodes more time than it may be off by; that must be taken off, and no lane be delayed."""
     spins = Spins(2 + sum(map(len, lengths)))
     graph = lanes(spins, lengths)
     line = graph.measure()
-    wrong = off(graph, spins, line, lengths)
-    record_property('table', str(line))
-    print(line, *wrong, sep='\n')
-    assert wrong == []
+    assert off(graph, spins, line, lengths) == [], str(line)
     assert near(line.span_us, line.plain_us), str(line)
 
 
-def test_thirty_two_lanes(record_property: Callable[[str, object], None]) -> None:
+def test_thirty_two_lanes() -> None:
     """So many short kernels at once are held up by more than they take: lengths hold, and the whole does."""
     lengths = [[10] * 10] * 32
     spins = Spins(2 + sum(map(len, lengths)))
     graph = lanes(spins, lengths)
     line = graph.measure()
-    starts = np.array(nodes_of(line)) - np.array(spins.ran(graph))
-    record_property('table', str(line))
-    record_property('starts off by', f'{np.abs(starts[:, 0]).max():.1f} at most, {np.median(starts[:, 0]):.1f} median')
-    print(line, np.abs(starts).max(axis=0), np.median(starts, axis=0))
     assert near(line.span_us, line.plain_us), str(line)
-    assert [us for us in line.durations_us[1:-1] if not near(us, 10)] == []
+    assert [(start, end) for start, end in nodes_of(line)[1:-1] if not near(end - start, 10)] == []
 
 
-def test_by_events(record_property: Callable[[str, object], None]) -> None:
+def test_by_events() -> None:
     """Of a row: each node's time has in it what the device needs to start it and to stamp its end.
 
     What else runs on the machine can only make a measurement longer: the least of three counts.
@@ -175,9 +167,7 @@ def test_by_events(record_property: Callable[[str, object], None]) -> None:
     lines = [graph.measure(by='events') for _ in range(3)]
     line = lines[0]
     assert (line.source, line.by, line.note) == ('measured', 'events', '')
-    record_property('table', str(line))
     over = [min(took) - us for *took, us in zip(*(one.durations_us for one in lines), ROW)]
-    print(line, over)
     assert all(0 <= one <= 4 for one in over), over
     assert all(a[1] <= b[0] for a, b in itertools.pairwise(line.nodes) if a and b)
     assert line.marked_us > line.span_us and 0 <= line.mark_us < 5, str(line)
@@ -252,13 +242,12 @@ def test_copies_memsets_and_disabled_nodes() -> None:
     assert not y.any(), 'disabled in the copy, too'
 
 
-def test_a_thousand_nodes(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+def test_a_thousand_nodes(tmp_path: Path) -> None:
     x = cp.zeros(1 << 10)
     with ck.capture() as cap:
         for _ in range(1000):
             cp.add(x, 1, out=x)
     line = cap.graph.measure(5, 1)
-    record_property('table', str(line))
     ran = nodes_of(line)
     assert len(ran) == 1000
     # Stamps of two kernels in a row overlapped by up to 0.26 us in 2 of 25 measurements (H100, driver 580.159.04).

@@ -18,7 +18,7 @@ from tests.benchmarks.wild import PROGRAMS, wild_modules
 from tests.benchmarks.workloads import check
 from tests.corpus.harness import GUIDE
 from tests.ledger.outcomes import absent, noted
-from tests.packages import run as packages
+from tests.packages import __main__ as packages
 from tests.packages.child import ALWAYS, UNTIMED
 from tests.packages.judge import in_words
 from tests.packages.registry import load

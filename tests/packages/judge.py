@@ -10,7 +10,8 @@ import logging
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -38,22 +39,17 @@ def in_words(error: BaseException) -> str:
     return words if before is None else f'{words} (from {in_words(before)})'
 
 
-class Said(logging.Handler):
+@contextmanager
+def told() -> Iterator[list[str]]:
     """What capturekit's logger says meanwhile."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(record.getMessage())
-
-    def __enter__(self) -> Said:
-        logging.getLogger('capturekit').addHandler(self)
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        logging.getLogger('capturekit').removeHandler(self)
+    texts: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: texts.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger('capturekit').addHandler(handler)
+    try:
+        yield texts
+    finally:
+        logging.getLogger('capturekit').removeHandler(handler)
 
 
 def wait(cp: Any) -> None:
@@ -123,12 +119,12 @@ def judge(program: Program, cp: Any, timed: bool = True) -> Row:
         want = eager.story()
     except Exception as error:
         return {**row, 'outcome': FAILS, 'text': str(error) if isinstance(error, Raised) else in_words(error)}
-    with Said() as said:
+    with told() as said:
         other = Making(program, cp, itself if cp is np else ck.graphed)
         with noted() as calls:
             found = _compared(other, want)
         if cp is not np:
-            row |= how(other.fn, said.texts) | {'calls': calls}
+            row |= how(other.fn, said) | {'calls': calls}
         row |= {'outcome': found.outcome, 'text': found.text}
         if found.outcome != WRONG and timed:
             row |= _times(program, cp, eager, other)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.packages.registry import Case, Draw, module, program
+from tests.packages.registry import Case, Draw, program
 
 
 @program('array-api-compat')
-def standardize(cp: Any, draw: Draw) -> Case:
+def standardize(cp: Any, draw: Draw, compat: Any) -> Case:
     """Samples are standardized by the namespace of their array."""
-    compat = module('array_api_compat')
 
     def step(x: Any) -> Any:
         xp = compat.array_namespace(x)
@@ -20,9 +19,8 @@ def standardize(cp: Any, draw: Draw) -> Case:
 
 
 @program('array-api-compat')
-def linear_algebra(cp: Any, draw: Draw) -> Case:
+def linear_algebra(cp: Any, draw: Draw, compat: Any) -> Case:
     """Norms, products, a solution and a decomposition are made as the standard names them."""
-    compat = module('array_api_compat')
 
     def step(matrix: Any, x: Any) -> Any:
         xp = compat.array_namespace(matrix, x)
@@ -38,9 +36,8 @@ def linear_algebra(cp: Any, draw: Draw) -> Case:
 
 
 @program('array-api-compat')
-def joining(cp: Any, draw: Draw) -> Case:
+def joining(cp: Any, draw: Draw, compat: Any) -> Case:
     """Arrays are joined, permuted, rolled and broadcast."""
-    compat = module('array_api_compat')
 
     def step(a: Any, b: Any) -> Any:
         xp = compat.array_namespace(a, b)
@@ -51,9 +48,8 @@ def joining(cp: Any, draw: Draw) -> Case:
 
 
 @program('array-api-compat')
-def sorting(cp: Any, draw: Draw) -> Case:
+def sorting(cp: Any, draw: Draw, compat: Any) -> Case:
     """Values are sorted, taken and searched."""
-    compat = module('array_api_compat')
 
     def step(x: Any) -> Any:
         xp = compat.array_namespace(x)
@@ -64,9 +60,8 @@ def sorting(cp: Any, draw: Draw) -> Case:
 
 
 @program('array-api-compat')
-def unique(cp: Any, draw: Draw) -> Case:
+def unique(cp: Any, draw: Draw, compat: Any) -> Case:
     """Unique values and their counts are found, whose number is not known before."""
-    compat = module('array_api_compat')
 
     def step(x: Any) -> Any:
         xp = compat.array_namespace(x)
@@ -77,9 +72,8 @@ def unique(cp: Any, draw: Draw) -> Case:
 
 
 @program('array-api-compat')
-def spectrum(cp: Any, draw: Draw) -> Case:
+def spectrum(cp: Any, draw: Draw, compat: Any) -> Case:
     """A power spectrum is computed by the namespace's transforms."""
-    compat = module('array_api_compat')
 
     def step(x: Any) -> Any:
         xp = compat.array_namespace(x)
@@ -90,9 +84,8 @@ def spectrum(cp: Any, draw: Draw) -> Case:
 
 
 @program('array-api-compat')
-def creation(cp: Any, draw: Draw) -> Case:
+def creation(cp: Any, draw: Draw, compat: Any) -> Case:
     """Arrays are made on the device of another one, and converted."""
-    compat = module('array_api_compat')
 
     def step(x: Any) -> Any:
         xp, device = compat.array_namespace(x), compat.device(x)
@@ -104,9 +97,8 @@ def creation(cp: Any, draw: Draw) -> Case:
 
 
 @program('array-api-compat')
-def class_with_a_namespace(cp: Any, draw: Draw) -> Case:
+def class_with_a_namespace(cp: Any, draw: Draw, compat: Any) -> Case:
     """A filter keeps the namespace of its arrays and a running mean, which is compared as well."""
-    compat = module('array_api_compat')
 
     class Running:
         def __init__(self, start: Any) -> None:
@@ -123,9 +115,8 @@ def class_with_a_namespace(cp: Any, draw: Draw) -> Case:
 
 
 @program('array-api-compat')
-def conversions(cp: Any, draw: Draw) -> Case:
+def conversions(cp: Any, draw: Draw, compat: Any) -> Case:
     """Code asks what kind of array it has, and converts it to the device where it lies."""
-    compat = module('array_api_compat')
 
     def step(x: Any) -> Any:
         if not (compat.is_array_api_obj(x) and compat.is_cupy_array(x) == (cp.__name__ == 'cupy')):
@@ -136,9 +127,8 @@ def conversions(cp: Any, draw: Draw) -> Case:
 
 
 @program('array-api-extra')
-def updates(cp: Any, draw: Draw) -> Case:
+def updates(cp: Any, draw: Draw, extra: Any) -> Case:
     """Elements are set and added by array-api-extra's at, with a slice and a mask."""
-    extra = module('array_api_extra')
 
     def step(x: Any) -> Any:
         changed = extra.at(x)[2:5].set(0.0, copy=True)
@@ -149,16 +139,14 @@ def updates(cp: Any, draw: Draw) -> Case:
 
 
 @program('array-api-extra')
-def covariance(cp: Any, draw: Draw) -> Case:
+def covariance(cp: Any, draw: Draw, extra: Any) -> Case:
     """A covariance matrix and a Kronecker product are made."""
-    extra = module('array_api_extra')
     return Case(lambda x: (extra.cov(x), extra.kron(x[:2, :3], x[1:3, :2])), lambda draw: (draw.normal(4, 30),))
 
 
 @program('array-api-extra')
-def lazy_where(cp: Any, draw: Draw) -> Case:
+def lazy_where(cp: Any, draw: Draw, extra: Any) -> Case:
     """A function is applied where a condition holds, and another one elsewhere."""
-    extra = module('array_api_extra')
 
     def step(x: Any) -> Any:
         return extra.apply_where(x > 0, x, lambda part: cp.sqrt(part), lambda part: part * part)
@@ -167,9 +155,8 @@ def lazy_where(cp: Any, draw: Draw) -> Case:
 
 
 @program('array-api-extra')
-def shapes_and_padding(cp: Any, draw: Draw) -> Case:
+def shapes_and_padding(cp: Any, draw: Draw, extra: Any) -> Case:
     """An array is padded, given more dimensions and put on a diagonal."""
-    extra = module('array_api_extra')
 
     def step(x: Any) -> Any:
         return extra.pad(x, 2, constant_values=1.0), extra.create_diagonal(x), extra.expand_dims(x, axis=(0, 2))
@@ -178,9 +165,8 @@ def shapes_and_padding(cp: Any, draw: Draw) -> Case:
 
 
 @program('array-api-extra')
-def closeness(cp: Any, draw: Draw) -> Case:
+def closeness(cp: Any, draw: Draw, extra: Any) -> Case:
     """Numbers are compared within a tolerance, and functions of signal theory are evaluated."""
-    extra = module('array_api_extra')
     return Case(
         lambda x, y: (extra.isclose(x, y, atol=0.5), extra.sinc(x), extra.nunique(cp.round(x))),
         lambda draw: (draw.normal(30), draw.normal(30)),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.packages.registry import Case, Draw, module, program
+from tests.packages.registry import Case, Draw, program
 
 
 @program('autoray')
-def elementwise(cp: Any, draw: Draw) -> Case:
+def elementwise(cp: Any, draw: Draw, autoray: Any) -> Case:
     """Functions are looked up by name for the arrays at hand."""
-    do = module('autoray').do
+    do = autoray.do
     return Case(
         lambda x, y: do('tanh', x) * do('exp', -y) + do('where', x > 0, x, y),
         lambda draw: (draw.normal(40, 30), draw.normal(40, 30)),
@@ -18,9 +18,9 @@ def elementwise(cp: Any, draw: Draw) -> Case:
 
 
 @program('autoray')
-def gram_schmidt(cp: Any, draw: Draw) -> Case:
+def gram_schmidt(cp: Any, draw: Draw, autoray: Any) -> Case:
     """The example of the documentation: a modified Gram-Schmidt process for arrays of any kind."""
-    do = module('autoray').do
+    do = autoray.do
 
     def step(x: Any) -> Any:
         found: list[Any] = []
@@ -34,9 +34,9 @@ def gram_schmidt(cp: Any, draw: Draw) -> Case:
 
 
 @program('autoray')
-def decompositions(cp: Any, draw: Draw) -> Case:
+def decompositions(cp: Any, draw: Draw, autoray: Any) -> Case:
     """A matrix is taken apart by QR and by singular values, and put together."""
-    do = module('autoray').do
+    do = autoray.do
 
     def step(x: Any) -> Any:
         q, r = do('linalg.qr', x)
@@ -47,9 +47,9 @@ def decompositions(cp: Any, draw: Draw) -> Case:
 
 
 @program('autoray')
-def numpy_namespace(cp: Any, draw: Draw) -> Case:
+def numpy_namespace(cp: Any, draw: Draw, autoray: Any) -> Case:
     """The module autoray.numpy is used as if it were NumPy."""
-    np = module('autoray').numpy
+    np = autoray.numpy
 
     def step(x: Any) -> Any:
         centred = x - np.mean(x, axis=0)
@@ -59,9 +59,9 @@ def numpy_namespace(cp: Any, draw: Draw) -> Case:
 
 
 @program('autoray')
-def made_like(cp: Any, draw: Draw) -> Case:
+def made_like(cp: Any, draw: Draw, autoray: Any) -> Case:
     """New arrays are made like those given: zeros, a range and an identity."""
-    do = module('autoray').do
+    do = autoray.do
 
     def step(x: Any) -> Any:
         ramp = do('arange', 8, like=x)
@@ -71,9 +71,9 @@ def made_like(cp: Any, draw: Draw) -> Case:
 
 
 @program('autoray')
-def lazy(cp: Any, draw: Draw) -> Case:
+def lazy(cp: Any, draw: Draw, autoray: Any) -> Case:
     """A computation is traced lazily at each call and then carried out."""
-    lazily, do = module('autoray').lazy, module('autoray').do
+    lazily, do = autoray.lazy, autoray.do
 
     def step(x: Any, y: Any) -> Any:
         a, b = lazily.array(x), lazily.array(y)
@@ -83,9 +83,8 @@ def lazy(cp: Any, draw: Draw) -> Case:
 
 
 @program('autoray')
-def compiled(cp: Any, draw: Draw) -> Case:
+def compiled(cp: Any, draw: Draw, autoray: Any) -> Case:
     """A function that autojit has traced and compiled to Python code is called."""
-    autoray = module('autoray')
 
     @autoray.autojit(backend='python')  # type: ignore[untyped-decorator]
     def step(x: Any, y: Any) -> Any:
@@ -95,9 +94,8 @@ def compiled(cp: Any, draw: Draw) -> Case:
 
 
 @program('autoray')
-def composed(cp: Any, draw: Draw) -> Case:
+def composed(cp: Any, draw: Draw, autoray: Any) -> Case:
     """A composite function is registered with a variant of its own for the backend."""
-    autoray = module('autoray')
 
     @autoray.compose  # type: ignore[untyped-decorator]
     def softplus(x: Any) -> Any:

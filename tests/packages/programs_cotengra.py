@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.packages.registry import Case, Draw, module, program
+from tests.packages.registry import Case, Draw, program
 
 INPUTS = [('a', 'b'), ('b', 'c', 'd'), ('c', 'e'), ('d', 'e', 'f')]
 SIZES = {'a': 6, 'b': 7, 'c': 5, 'd': 4, 'e': 8, 'f': 9}
@@ -15,9 +15,8 @@ def arrays(draw: Draw) -> tuple[Any, ...]:
 
 
 @program('cotengra')
-def einsum(cp: Any, draw: Draw) -> Case:
+def einsum(cp: Any, draw: Draw, cotengra: Any) -> Case:
     """An equation is contracted in the order that is found at each call or remembered."""
-    cotengra = module('cotengra')
     return Case(
         lambda a, b, c: cotengra.einsum('ij,jk,kl->il', a, b, c, optimize='greedy'),
         lambda draw: (draw.normal(20, 30), draw.normal(30, 10), draw.normal(10, 25)),
@@ -25,39 +24,34 @@ def einsum(cp: Any, draw: Draw) -> Case:
 
 
 @program('cotengra')
-def array_contract(cp: Any, draw: Draw) -> Case:
+def array_contract(cp: Any, draw: Draw, cotengra: Any) -> Case:
     """A network given by lists of indices is contracted."""
-    cotengra = module('cotengra')
     return Case(lambda some: cotengra.array_contract(some, INPUTS, ('a', 'f'), optimize='optimal'), arrays)
 
 
 @program('cotengra')
-def expression(cp: Any, draw: Draw) -> Case:
+def expression(cp: Any, draw: Draw, cotengra: Any) -> Case:
     """An expression is made beforehand, and called with arrays."""
-    cotengra = module('cotengra')
     made = cotengra.array_contract_expression(INPUTS, ('f', 'a'), size_dict=SIZES, optimize='greedy')
     return Case(lambda some: made(*some), arrays)
 
 
 @program('cotengra')
-def tree(cp: Any, draw: Draw) -> Case:
+def tree(cp: Any, draw: Draw, cotengra: Any) -> Case:
     """A contraction tree that is made beforehand contracts the arrays."""
-    cotengra = module('cotengra')
     made = cotengra.array_contract_tree(INPUTS, ('a', 'f'), size_dict=SIZES, optimize='greedy')
     return Case(lambda some: made.contract(some), arrays)
 
 
 @program('cotengra')
-def sliced_tree(cp: Any, draw: Draw) -> Case:
+def sliced_tree(cp: Any, draw: Draw, cotengra: Any) -> Case:
     """A tree with a removed index contracts slice by slice, and the slices are added."""
-    cotengra = module('cotengra')
     made = cotengra.array_contract_tree(INPUTS, ('a', 'f'), size_dict=SIZES, optimize='greedy').remove_ind('d')
     return Case(lambda some: made.contract(some), arrays)
 
 
 @program('cotengra')
-def scaled_exponent(cp: Any, draw: Draw) -> Case:
+def scaled_exponent(cp: Any, draw: Draw, cotengra: Any) -> Case:
     """A tree keeps its intermediates near 1 and tells the exponent that it has taken out."""
-    cotengra = module('cotengra')
     made = cotengra.array_contract_tree(INPUTS, ('a', 'f'), size_dict=SIZES, optimize='greedy')
     return Case(lambda some: made.contract(some, strip_exponent=True), arrays)

@@ -4,45 +4,43 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.packages.registry import Case, Draw, module, program
+from tests.packages.registry import Case, Draw, program
 
 
 @program('einops')
-def rearrange(cp: Any, draw: Draw) -> Case:
+def rearrange(cp: Any, draw: Draw, einops: Any) -> Case:
     """Images are cut into patches, and put together again."""
-    cut = module('einops').rearrange
 
     def step(images: Any) -> Any:
-        patches = cut(images, 'b (h p) (w q) c -> b (h w) (p q c)', p=4, q=4)
+        patches = einops.rearrange(images, 'b (h p) (w q) c -> b (h w) (p q c)', p=4, q=4)
         centred = patches - patches.mean(axis=-1, keepdims=True)
-        return cut(centred, 'b (h w) (p q c) -> b (h p) (w q) c', h=4, p=4, q=4)
+        return einops.rearrange(centred, 'b (h w) (p q c) -> b (h p) (w q) c', h=4, p=4, q=4)
 
     return Case(step, lambda draw: (draw.normal(3, 16, 24, 2),))
 
 
 @program('einops')
-def reduce(cp: Any, draw: Draw) -> Case:
+def reduce(cp: Any, draw: Draw, einops: Any) -> Case:
     """Images are pooled by the largest and by the mean."""
-    pool = module('einops').reduce
 
     def step(images: Any) -> Any:
-        largest = pool(images, 'b (h p) (w q) -> b h w', 'max', p=2, q=2)
-        return largest, pool(images, 'b h w -> b 1 w', 'mean'), pool(images, 'b h w ->', 'sum')
+        largest = einops.reduce(images, 'b (h p) (w q) -> b h w', 'max', p=2, q=2)
+        return largest, einops.reduce(images, 'b h w -> b 1 w', 'mean'), einops.reduce(images, 'b h w ->', 'sum')
 
     return Case(step, lambda draw: (draw.normal(3, 16, 24, dtype='f4'),))
 
 
 @program('einops')
-def repeat(cp: Any, draw: Draw) -> Case:
+def repeat(cp: Any, draw: Draw, einops: Any) -> Case:
     """A small image is repeated into a larger one."""
-    again = module('einops').repeat
-    return Case(lambda image: again(image, 'h w -> n (h p) (w q)', n=2, p=3, q=2), lambda draw: (draw.normal(8, 9),))
+    return Case(
+        lambda image: einops.repeat(image, 'h w -> n (h p) (w q)', n=2, p=3, q=2), lambda draw: (draw.normal(8, 9),)
+    )
 
 
 @program('einops')
-def attention(cp: Any, draw: Draw) -> Case:
+def attention(cp: Any, draw: Draw, einops: Any) -> Case:
     """Attention with several heads is written with einsum and rearrange."""
-    einops = module('einops')
     weights = draw.normal(24, 72, dtype='f4')
 
     def step(x: Any) -> Any:
@@ -56,9 +54,8 @@ def attention(cp: Any, draw: Draw) -> Case:
 
 
 @program('einops')
-def pack_and_unpack(cp: Any, draw: Draw) -> Case:
+def pack_and_unpack(cp: Any, draw: Draw, einops: Any) -> Case:
     """Arrays of different shapes are packed into one, changed, and unpacked."""
-    einops = module('einops')
 
     def step(a: Any, b: Any) -> Any:
         packed, shapes = einops.pack([a, b], 'b *')
@@ -68,9 +65,8 @@ def pack_and_unpack(cp: Any, draw: Draw) -> Case:
 
 
 @program('einops')
-def shapes_from_a_pattern(cp: Any, draw: Draw) -> Case:
+def shapes_from_a_pattern(cp: Any, draw: Draw, einops: Any) -> Case:
     """Lengths are parsed out of a shape and used in arithmetic."""
-    einops = module('einops')
 
     def step(x: Any) -> Any:
         lengths = einops.parse_shape(x, 'batch _ width')
@@ -80,9 +76,8 @@ def shapes_from_a_pattern(cp: Any, draw: Draw) -> Case:
 
 
 @program('einops')
-def list_of_arrays(cp: Any, draw: Draw) -> Case:
+def list_of_arrays(cp: Any, draw: Draw, einops: Any) -> Case:
     """A list of arrays is stacked by a pattern."""
-    einops = module('einops')
     return Case(
         lambda frames: einops.rearrange(frames, 't h w -> h (t w)'), lambda draw: ([draw.normal(6, 5) for _ in 'abc'],)
     )

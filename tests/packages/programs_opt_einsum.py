@@ -4,48 +4,45 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.packages.registry import Case, Draw, module, program
+from tests.packages.registry import Case, Draw, program
 
 
 @program('opt_einsum')
-def contract_three(cp: Any, draw: Draw) -> Case:
+def contract_three(cp: Any, draw: Draw, opt_einsum: Any) -> Case:
     """Three matrices are contracted in the order that is found at each call."""
-    contract = module('opt_einsum').contract
     return Case(
-        lambda a, b, c: contract('ij,jk,kl->il', a, b, c),
+        lambda a, b, c: opt_einsum.contract('ij,jk,kl->il', a, b, c),
         lambda draw: (draw.normal(20, 30), draw.normal(30, 10), draw.normal(10, 25)),
     )
 
 
 @program('opt_einsum')
-def contract_in_single_precision(cp: Any, draw: Draw) -> Case:
+def contract_in_single_precision(cp: Any, draw: Draw, opt_einsum: Any) -> Case:
     """Tensors of float32 are contracted with a trace and a batch index."""
-    contract = module('opt_einsum').contract
     return Case(
-        lambda a, b: contract('bijj,bik->bk', a, b),
+        lambda a, b: opt_einsum.contract('bijj,bik->bk', a, b),
         lambda draw: (draw.normal(4, 6, 5, 5, dtype='f4'), draw.normal(4, 6, 7, dtype='f4')),
     )
 
 
 @program('opt_einsum')
-def expression(cp: Any, draw: Draw) -> Case:
+def expression(cp: Any, draw: Draw, opt_einsum: Any) -> Case:
     """An expression that was made beforehand is called with its arrays."""
-    made = module('opt_einsum').contract_expression('abc,cd,bde->ae', (6, 7, 8), (8, 9), (7, 9, 10))
+    made = opt_einsum.contract_expression('abc,cd,bde->ae', (6, 7, 8), (8, 9), (7, 9, 10))
     return Case(made, lambda draw: (draw.normal(6, 7, 8), draw.normal(8, 9), draw.normal(7, 9, 10)))
 
 
 @program('opt_einsum')
-def expression_with_constants(cp: Any, draw: Draw) -> Case:
+def expression_with_constants(cp: Any, draw: Draw, opt_einsum: Any) -> Case:
     """An expression holds two constant arrays, whose product it makes once and keeps."""
     constants = draw.normal(12, 9), draw.normal(9, 8)
-    made = module('opt_einsum').contract_expression('ij,jk,kl->il', *constants, (8, 5), constants=[0, 1])
+    made = opt_einsum.contract_expression('ij,jk,kl->il', *constants, (8, 5), constants=[0, 1])
     return Case(lambda x: made(x, backend=cp.__name__), lambda draw: (draw.normal(8, 5),))
 
 
 @program('opt_einsum')
-def shared_intermediates(cp: Any, draw: Draw) -> Case:
+def shared_intermediates(cp: Any, draw: Draw, opt_einsum: Any) -> Case:
     """Two contractions share what they have in common within one call."""
-    opt_einsum = module('opt_einsum')
 
     def step(a: Any, b: Any, c: Any) -> Any:
         with opt_einsum.shared_intermediates():
@@ -55,10 +52,9 @@ def shared_intermediates(cp: Any, draw: Draw) -> Case:
 
 
 @program('opt_einsum')
-def interleaved(cp: Any, draw: Draw) -> Case:
+def interleaved(cp: Any, draw: Draw, opt_einsum: Any) -> Case:
     """Indices are given as objects between the arrays, and the path as an option."""
-    contract = module('opt_einsum').contract
     return Case(
-        lambda a, b, c: contract(a, ('x', 'y'), b, ('y', 'z'), c, ('z',), ('x',), optimize='dp'),
+        lambda a, b, c: opt_einsum.contract(a, ('x', 'y'), b, ('y', 'z'), c, ('z',), ('x',), optimize='dp'),
         lambda draw: (draw.complexes(9, 8), draw.complexes(8, 7), draw.complexes(7)),
     )

@@ -4,65 +4,58 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.packages.registry import Case, Draw, module, program
+from tests.packages.registry import Case, Draw, program
 
 
 def masses_and_costs(draw: Draw) -> tuple[Any, ...]:
     return draw.weights(20), draw.weights(25), draw.uniform(20, 25)
 
 
-@program('POT')
-def distances(cp: Any, draw: Draw) -> Case:
+@program('POT', 'ot')
+def distances(cp: Any, draw: Draw, ot: Any) -> Case:
     """The squared and the Euclidean distances between two clouds of points are computed."""
-    ot = module('ot')
     return Case(
         lambda x, y: (ot.dist(x, y), ot.dist(x, y, metric='euclidean')),
         lambda draw: (draw.normal(20, 3), draw.normal(25, 3)),
     )
 
 
-@program('POT')
-def sinkhorn(cp: Any, draw: Draw) -> Case:
+@program('POT', 'ot')
+def sinkhorn(cp: Any, draw: Draw, ot: Any) -> Case:
     """A plan is found by a fixed number of Sinkhorn iterations."""
-    ot = module('ot')
     options = {'numItermax': 20, 'stopThr': 0, 'warn': False}
     return Case(lambda a, b, costs: ot.sinkhorn(a, b, costs, 0.5, **options), masses_and_costs)
 
 
-@program('POT')
-def sinkhorn_to_a_tolerance(cp: Any, draw: Draw) -> Case:
+@program('POT', 'ot')
+def sinkhorn_to_a_tolerance(cp: Any, draw: Draw, ot: Any) -> Case:
     """A plan is found by Sinkhorn iterations until its error is small."""
-    ot = module('ot')
     return Case(lambda a, b, costs: ot.sinkhorn(a, b, costs, 1.0, stopThr=1e-6), masses_and_costs)
 
 
-@program('POT')
-def sinkhorn_in_logarithms(cp: Any, draw: Draw) -> Case:
+@program('POT', 'ot')
+def sinkhorn_in_logarithms(cp: Any, draw: Draw, ot: Any) -> Case:
     """The cost of a plan is found by Sinkhorn iterations on logarithms."""
-    ot = module('ot')
     options = {'method': 'sinkhorn_log', 'numItermax': 10, 'stopThr': 0, 'warn': False}
     return Case(lambda a, b, costs: ot.sinkhorn2(a, b, costs, 0.3, **options), masses_and_costs)
 
 
-@program('POT')
-def stabilized_sinkhorn(cp: Any, draw: Draw) -> Case:
+@program('POT', 'ot')
+def stabilized_sinkhorn(cp: Any, draw: Draw, ot: Any) -> Case:
     """A plan is found by Sinkhorn iterations that move large factors into the potentials."""
-    ot = module('ot')
     options = {'method': 'sinkhorn_stabilized', 'numItermax': 10, 'stopThr': 0, 'warn': False}
     return Case(lambda a, b, costs: ot.sinkhorn(a, b, costs, 0.3, **options), masses_and_costs)
 
 
-@program('POT')
-def exact_transport(cp: Any, draw: Draw) -> Case:
+@program('POT', 'ot')
+def exact_transport(cp: Any, draw: Draw, ot: Any) -> Case:
     """A plan is found exactly, which POT does on the host."""
-    ot = module('ot')
     return Case(ot.emd, masses_and_costs)
 
 
-@program('POT')
-def barycenter(cp: Any, draw: Draw) -> Case:
+@program('POT', 'ot')
+def barycenter(cp: Any, draw: Draw, ot: Any) -> Case:
     """The barycenter of four histograms is found by few iterations."""
-    ot = module('ot')
     costs = draw.uniform(16, 16)
 
     def step(histograms: Any) -> Any:
@@ -71,18 +64,16 @@ def barycenter(cp: Any, draw: Draw) -> Case:
     return Case(step, lambda draw: (draw.uniform(16, 4, low=0.5),))
 
 
-@program('POT')
-def unbalanced(cp: Any, draw: Draw) -> Case:
+@program('POT', 'ot')
+def unbalanced(cp: Any, draw: Draw, ot: Any) -> Case:
     """A plan between masses that need not be equal is found by few iterations."""
-    ot = module('ot')
     solve = ot.unbalanced.sinkhorn_unbalanced
     return Case(lambda a, b, costs: solve(a * 2, b, costs, 0.5, 1.0, numItermax=10, stopThr=0), masses_and_costs)
 
 
-@program('POT')
-def entropic_gromov(cp: Any, draw: Draw) -> Case:
+@program('POT', 'ot')
+def entropic_gromov(cp: Any, draw: Draw, ot: Any) -> Case:
     """Two clouds in different spaces are matched by few iterations with entropy."""
-    ot = module('ot')
     options = {'epsilon': 0.5, 'max_iter': 2, 'tol': 0, 'numItermax': 5, 'warn': False}
 
     def step(x: Any, y: Any) -> Any:
@@ -91,10 +82,9 @@ def entropic_gromov(cp: Any, draw: Draw) -> Case:
     return Case(step, lambda draw: (draw.uniform(12, 2), draw.uniform(14, 3)))
 
 
-@program('POT')
-def sliced_distance(cp: Any, draw: Draw) -> Case:
+@program('POT', 'ot')
+def sliced_distance(cp: Any, draw: Draw, ot: Any) -> Case:
     """The distance of two clouds is found along given directions."""
-    ot = module('ot')
     directions = draw.normal(3, 10)
     directions /= cp.sqrt((directions**2).sum(axis=0))
     return Case(
@@ -103,37 +93,33 @@ def sliced_distance(cp: Any, draw: Draw) -> Case:
     )
 
 
-@program('POT')
-def random_slices(cp: Any, draw: Draw) -> Case:
+@program('POT', 'ot')
+def random_slices(cp: Any, draw: Draw, ot: Any) -> Case:
     """The distance of two clouds is found along random directions of a given seed."""
-    ot = module('ot')
     return Case(
         lambda x, y: ot.sliced_wasserstein_distance(x, y, n_projections=8, seed=3),
         lambda draw: (draw.normal(20, 3), draw.normal(20, 3)),
     )
 
 
-@program('POT')
-def one_dimension(cp: Any, draw: Draw) -> Case:
+@program('POT', 'ot')
+def one_dimension(cp: Any, draw: Draw, ot: Any) -> Case:
     """The distance of samples on a line is found by sorting."""
-    ot = module('ot')
     return Case(lambda x, y: ot.wasserstein_1d(x, y, p=2), lambda draw: (draw.normal(40), draw.normal(40)))
 
 
-@program('POT')
-def gaussians(cp: Any, draw: Draw) -> Case:
+@program('POT', 'ot')
+def gaussians(cp: Any, draw: Draw, ot: Any) -> Case:
     """The distance between two normal distributions is found by matrix roots."""
-    ot = module('ot')
     return Case(
         ot.gaussian.bures_wasserstein_distance,
         lambda draw: (draw.normal(4), draw.normal(4), draw.definite(4), draw.definite(4)),
     )
 
 
-@program('POT')
-def convolutional_barycenter(cp: Any, draw: Draw) -> Case:
+@program('POT', 'ot')
+def convolutional_barycenter(cp: Any, draw: Draw, ot: Any) -> Case:
     """The barycenter of images is found by convolutions, few times."""
-    ot = module('ot')
 
     def step(images: Any) -> Any:
         whole = images / images.sum(axis=(1, 2), keepdims=True)
@@ -142,10 +128,9 @@ def convolutional_barycenter(cp: Any, draw: Draw) -> Case:
     return Case(step, lambda draw: (draw.uniform(3, 12, 12, low=0.5),))
 
 
-@program('POT')
-def solve_by_one_name(cp: Any, draw: Draw) -> Case:
+@program('POT', 'ot')
+def solve_by_one_name(cp: Any, draw: Draw, ot: Any) -> Case:
     """The function ot.solve gives an object, whose plan and value are returned."""
-    ot = module('ot')
 
     def step(a: Any, b: Any, costs: Any) -> Any:
         found = ot.solve(costs, a, b, reg=0.5, max_iter=10, tol=0)
@@ -154,10 +139,9 @@ def solve_by_one_name(cp: Any, draw: Draw) -> Case:
     return Case(step, masses_and_costs)
 
 
-@program('POT')
-def color_transfer(cp: Any, draw: Draw) -> Case:
+@program('POT', 'ot')
+def color_transfer(cp: Any, draw: Draw, ot: Any) -> Case:
     """An object of the class SinkhornTransport is fitted, and moves the samples."""
-    ot = module('ot')
 
     def step(x: Any, y: Any) -> Any:
         moved = ot.da.SinkhornTransport(reg_e=1.0, max_iter=10, tol=1e-30).fit(Xs=x, Xt=y)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.packages.registry import Case, Draw, module, program
+from tests.packages.registry import Case, Draw, operators, program
 
 
-def both_ways(op: Any, *shape: int) -> Case:
+def both_ways(op: Any, shape: tuple[int, ...]) -> Case:
     """An operator is applied, and its adjoint to what comes out."""
 
     def step(x: Any) -> Any:
@@ -17,68 +17,55 @@ def both_ways(op: Any, *shape: int) -> Case:
     return Case(step, lambda draw: (draw.complexes(*shape),))
 
 
-@program('sigpy')
-def fourier(cp: Any, draw: Draw) -> Case:
-    """A centered Fourier transform is applied forward and adjoint."""
-    return both_ways(module('sigpy').linop.FFT((32, 24), axes=(0, 1)), 32, 24)
+operators('sigpy', both_ways, {
+    'fourier': ('A centered Fourier transform is applied forward and adjoint.', (32, 24),
+        lambda cp, draw, sigpy: sigpy.linop.FFT((32, 24), axes=(0, 1))),
+    'wavelet': ('A wavelet transform, which sigpy makes on the host, is applied forward and adjoint.', (32, 32),
+        lambda cp, draw, sigpy: sigpy.linop.Wavelet((32, 32), wave_name='db4', level=2)),
+    'finite_differences': ('Finite differences along two axes are applied forward and adjoint.', (32, 24),
+        lambda cp, draw, sigpy: sigpy.linop.FiniteDifference((32, 24))),
+    'blocks': ('An image is cut into overlapping blocks by a kernel, and put together by the adjoint.', (32, 32),
+        lambda cp, draw, sigpy: sigpy.linop.ArrayToBlocks((32, 32), (8, 8), (4, 4))),
+})  # fmt: skip
 
 
 @program('sigpy')
-def nonuniform_fourier(cp: Any, draw: Draw) -> Case:
+def nonuniform_fourier(cp: Any, draw: Draw, sigpy: Any) -> Case:
     """A nonuniform Fourier transform with coordinates on the device is applied forward and adjoint."""
     coordinates = draw.uniform(60, 2, low=-8.0, high=8.0)
-    return both_ways(module('sigpy').linop.NUFFT((16, 16), coordinates), 16, 16)
+    return both_ways(sigpy.linop.NUFFT((16, 16), coordinates), (16, 16))
 
 
 @program('sigpy')
-def wavelet(cp: Any, draw: Draw) -> Case:
-    """A wavelet transform, which sigpy makes on the host, is applied forward and adjoint."""
-    return both_ways(module('sigpy').linop.Wavelet((32, 32), wave_name='db4', level=2), 32, 32)
-
-
-@program('sigpy')
-def finite_differences(cp: Any, draw: Draw) -> Case:
-    """Finite differences along two axes are applied forward and adjoint."""
-    return both_ways(module('sigpy').linop.FiniteDifference((32, 24)), 32, 24)
-
-
-@program('sigpy')
-def coils(cp: Any, draw: Draw) -> Case:
+def coils(cp: Any, draw: Draw, sigpy: Any) -> Case:
     """A magnetic resonance model is composed of coil maps, a Fourier transform and a mask."""
-    linop = module('sigpy').linop
+    linop = sigpy.linop
     mask = (draw.uniform(32, 24) < 0.4).astype('c16')
     maps = linop.Multiply((32, 24), draw.complexes(4, 32, 24))
     transform = linop.FFT((4, 32, 24), axes=(-2, -1))
-    return both_ways(linop.Multiply(transform.oshape, mask) * transform * maps, 32, 24)
+    return both_ways(linop.Multiply(transform.oshape, mask) * transform * maps, (32, 24))
 
 
 @program('sigpy')
-def sums_and_stacks(cp: Any, draw: Draw) -> Case:
+def sums_and_stacks(cp: Any, draw: Draw, sigpy: Any) -> Case:
     """Operators are added and stacked: a multiple, a flip, a shift and a resize."""
-    linop = module('sigpy').linop
+    linop = sigpy.linop
     identity = linop.Identity((32, 24))
     moved = linop.Circshift((32, 24), (3, 5)) + 0.5 * identity
-    return both_ways(linop.Vstack([moved, linop.Flip((32, 24)), 2.0 * identity], axis=0), 32, 24)
+    return both_ways(linop.Vstack([moved, linop.Flip((32, 24)), 2.0 * identity], axis=0), (32, 24))
 
 
 @program('sigpy')
-def blocks(cp: Any, draw: Draw) -> Case:
-    """An image is cut into overlapping blocks by a kernel, and put together by the adjoint."""
-    return both_ways(module('sigpy').linop.ArrayToBlocks((32, 32), (8, 8), (4, 4)), 32, 32)
-
-
-@program('sigpy')
-def resampling(cp: Any, draw: Draw) -> Case:
+def resampling(cp: Any, draw: Draw, sigpy: Any) -> Case:
     """An image is taken down by slices, padded and summed."""
-    linop = module('sigpy').linop
+    linop = sigpy.linop
     down = linop.Downsample((32, 32), (2, 2))
-    return both_ways(linop.Sum((20, 20), (0,)) * linop.Resize((20, 20), down.oshape) * down, 32, 32)
+    return both_ways(linop.Sum((20, 20), (0,)) * linop.Resize((20, 20), down.oshape) * down, (32, 32))
 
 
 @program('sigpy')
-def interpolation(cp: Any, draw: Draw) -> Case:
+def interpolation(cp: Any, draw: Draw, sigpy: Any) -> Case:
     """Values between the points of a grid are interpolated, and gridded back by atomic additions."""
-    sigpy = module('sigpy')
     places = draw.uniform(50, 2, low=2.0, high=13.0)
 
     def step(x: Any) -> Any:
@@ -89,9 +76,8 @@ def interpolation(cp: Any, draw: Draw) -> Case:
 
 
 @program('sigpy')
-def soft_thresholds(cp: Any, draw: Draw) -> Case:
+def soft_thresholds(cp: Any, draw: Draw, sigpy: Any) -> Case:
     """Numbers are shrunk by sigpy's elementwise kernels, softly and hard."""
-    sigpy = module('sigpy')
     return Case(
         lambda x: (sigpy.soft_thresh(0.4, x), sigpy.hard_thresh(0.4, x)),
         lambda draw: (draw.complexes(200, dtype='c8'),),
@@ -99,9 +85,9 @@ def soft_thresholds(cp: Any, draw: Draw) -> Case:
 
 
 @program('sigpy')
-def projections(cp: Any, draw: Draw) -> Case:
+def projections(cp: Any, draw: Draw, sigpy: Any) -> Case:
     """A vector is projected on the balls of the three norms."""
-    thresh = module('sigpy').thresh
+    thresh = sigpy.thresh
     return Case(
         lambda x: (thresh.l1_proj(3.0, x), thresh.l2_proj(2.0, x), thresh.linf_proj(0.7, x)),
         lambda draw: (draw.normal(100),),
@@ -109,18 +95,17 @@ def projections(cp: Any, draw: Draw) -> Case:
 
 
 @program('sigpy')
-def proximal_operators(cp: Any, draw: Draw) -> Case:
+def proximal_operators(cp: Any, draw: Draw, sigpy: Any) -> Case:
     """Proximal operators of a norm, a distance, a box and a stack of these are applied."""
-    prox = module('sigpy').prox
+    prox = sigpy.prox
     near = prox.L2Reg((40,), 0.5, y=draw.normal(40))
     both = prox.Stack([prox.L1Reg((40,), 0.2), prox.BoxConstraint((40,), -1, 1)])
     return Case(lambda x: (near(0.3, x[:40]), both(0.3, x)), lambda draw: (draw.normal(80),))
 
 
 @program('sigpy')
-def largest_eigenvalue(cp: Any, draw: Draw) -> Case:
+def largest_eigenvalue(cp: Any, draw: Draw, sigpy: Any) -> Case:
     """The app MaxEig finds the largest eigenvalue from a random vector."""
-    sigpy = module('sigpy')
     matrix = draw.definite(30)
     device = sigpy.get_device(matrix)
 
@@ -132,9 +117,8 @@ def largest_eigenvalue(cp: Any, draw: Draw) -> Case:
 
 
 @program('sigpy')
-def least_squares_app(cp: Any, draw: Draw) -> Case:
+def least_squares_app(cp: Any, draw: Draw, sigpy: Any) -> Case:
     """The app LinearLeastSquares solves a damped system by conjugate gradients."""
-    sigpy = module('sigpy')
     operator = sigpy.linop.MatMul((20, 1), draw.normal(40, 20))
 
     def step(y: Any) -> Any:
@@ -144,9 +128,8 @@ def least_squares_app(cp: Any, draw: Draw) -> Case:
 
 
 @program('sigpy')
-def compressed_sensing_app(cp: Any, draw: Draw) -> Case:
+def compressed_sensing_app(cp: Any, draw: Draw, sigpy: Any) -> Case:
     """The app LinearLeastSquares finds a sparse image by proximal gradients with a given step."""
-    sigpy = module('sigpy')
     mask = (draw.uniform(24, 24) < 0.5).astype('c16')
     transform = sigpy.linop.FFT((24, 24))
     operator = sigpy.linop.Multiply((24, 24), mask) * transform
@@ -159,9 +142,8 @@ def compressed_sensing_app(cp: Any, draw: Draw) -> Case:
 
 
 @program('sigpy')
-def constrained_app(cp: Any, draw: Draw) -> Case:
+def constrained_app(cp: Any, draw: Draw, sigpy: Any) -> Case:
     """The app L2ConstrainedMinimization runs a primal-dual method within a bound on the error."""
-    sigpy = module('sigpy')
     operator = sigpy.linop.MatMul((30, 1), draw.normal(20, 30) / 8)
     sparse = sigpy.prox.L1Reg((30, 1), 1.0)
 
@@ -175,9 +157,8 @@ def constrained_app(cp: Any, draw: Draw) -> Case:
 
 
 @program('sigpy')
-def stepped_conjugate_gradients(cp: Any, draw: Draw) -> Case:
+def stepped_conjugate_gradients(cp: Any, draw: Draw, sigpy: Any) -> Case:
     """An object of the class ConjugateGradient is updated once at each call and keeps its vectors."""
-    sigpy = module('sigpy')
     matrix = draw.definite(30)
     solution = cp.zeros(30)
     solver = sigpy.alg.ConjugateGradient(lambda x: matrix @ x, draw.normal(30), solution, max_iter=60)
@@ -190,9 +171,8 @@ def stepped_conjugate_gradients(cp: Any, draw: Draw) -> Case:
 
 
 @program('sigpy')
-def stepped_gradients(cp: Any, draw: Draw) -> Case:
+def stepped_gradients(cp: Any, draw: Draw, sigpy: Any) -> Case:
     """An object of the class GradientMethod with acceleration goes on from call to call."""
-    sigpy = module('sigpy')
     matrix, solution = draw.definite(30), cp.zeros(30)
     aim = {'y': draw.normal(30)}
     solver = sigpy.alg.GradientMethod(
@@ -208,9 +188,8 @@ def stepped_gradients(cp: Any, draw: Draw) -> Case:
 
 
 @program('sigpy')
-def power_method(cp: Any, draw: Draw) -> Case:
+def power_method(cp: Any, draw: Draw, sigpy: Any) -> Case:
     """A user's loop runs the class PowerMethod on a vector that is an argument."""
-    sigpy = module('sigpy')
 
     def step(matrix: Any, x: Any) -> Any:
         method = sigpy.alg.PowerMethod(lambda v: matrix @ v, x, max_iter=5)
@@ -222,18 +201,16 @@ def power_method(cp: Any, draw: Draw) -> Case:
 
 
 @program('sigpy')
-def convolution(cp: Any, draw: Draw) -> Case:
+def convolution(cp: Any, draw: Draw, sigpy: Any) -> Case:
     """Data is convolved with a filter along one axis; sigpy leaves that to cuDNN where it can."""
-    sigpy = module('sigpy')
     return Case(
         lambda data, taps: sigpy.convolve(data, taps, mode='full'), lambda draw: (draw.normal(40), draw.normal(7))
     )
 
 
 @program('sigpy')
-def root_sum_of_squares(cp: Any, draw: Draw) -> Case:
+def root_sum_of_squares(cp: Any, draw: Draw, sigpy: Any) -> Case:
     """Images of several coils are combined, and updated in place by axpy."""
-    sigpy = module('sigpy')
 
     def step(images: Any, total: Any) -> Any:
         combined = sigpy.rss(images, axes=(0,))

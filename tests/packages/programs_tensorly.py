@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
-from tests.packages.registry import Case, Draw, module, program
+from tests.packages.registry import Case, Draw, program
 
 
-def tensorly(cp: Any) -> Any:
-    """The package, with arrays of ``cp`` as its tensors."""
-    found = module('tensorly')
-    found.set_backend(cp.__name__)
-    return found
+def with_backend(*modules: str) -> Callable[[Callable[..., Case]], None]:
+    """Register a program that uses these modules, and tensorly with arrays of ``cp`` as its tensors."""
+
+    def register(make: Callable[..., Case]) -> None:
+        @functools.wraps(make)
+        def made(cp: Any, draw: Draw, tl: Any, *more: Any) -> Case:
+            tl.set_backend(cp.__name__)
+            return make(cp, draw, tl, *more)
+
+        program('tensorly', 'tensorly', *modules)(made)
+
+    return register
 
 
 def taken_apart(result: Any) -> Any:
@@ -20,10 +29,9 @@ def taken_apart(result: Any) -> Any:
     return weights, list(factors)
 
 
-@program('tensorly')
-def unfold_and_fold(cp: Any, draw: Draw) -> Case:
+@with_backend()
+def unfold_and_fold(cp: Any, draw: Draw, tl: Any) -> Case:
     """A tensor is unfolded along each mode, changed, and folded again."""
-    tl = tensorly(cp)
 
     def step(x: Any) -> Any:
         return [tl.fold(tl.unfold(x, mode) * (mode + 1), mode, x.shape) for mode in range(3)]
@@ -31,82 +39,70 @@ def unfold_and_fold(cp: Any, draw: Draw) -> Case:
     return Case(step, lambda draw: (draw.normal(6, 7, 8),))
 
 
-@program('tensorly')
-def mode_products(cp: Any, draw: Draw) -> Case:
+@with_backend('tensorly.tenalg')
+def mode_products(cp: Any, draw: Draw, tl: Any, tenalg: Any) -> Case:
     """A tensor is multiplied by a matrix along each mode, and by a vector along one."""
-    tensorly(cp)
-    tenalg = module('tensorly.tenalg')
     return Case(
         lambda x, a, b, v: (tenalg.multi_mode_dot(x, [a, b], modes=[0, 1]), tenalg.mode_dot(x, v, 2)),
         lambda draw: (draw.normal(6, 7, 8), draw.normal(4, 6), draw.normal(5, 7), draw.normal(8)),
     )
 
 
-@program('tensorly')
-def products_of_matrices(cp: Any, draw: Draw) -> Case:
+@with_backend('tensorly.tenalg')
+def products_of_matrices(cp: Any, draw: Draw, tl: Any, tenalg: Any) -> Case:
     """The Khatri-Rao and the Kronecker product of three matrices are made."""
-    tensorly(cp)
-    tenalg = module('tensorly.tenalg')
     return Case(
         lambda *matrices: (tenalg.khatri_rao(list(matrices)), tenalg.kronecker(list(matrices))),
         lambda draw: (draw.normal(4, 3), draw.normal(5, 3), draw.normal(6, 3)),
     )
 
 
-@program('tensorly')
-def inner_and_outer(cp: Any, draw: Draw) -> Case:
+@with_backend('tensorly.tenalg')
+def inner_and_outer(cp: Any, draw: Draw, tl: Any, tenalg: Any) -> Case:
     """Inner and outer products of tensors and of batches of vectors are made."""
-    tensorly(cp)
-    tenalg = module('tensorly.tenalg')
     return Case(
         lambda x, y, v: (tenalg.inner(x, y), tenalg.outer([v, v, v]), tenalg.batched_outer([x, y])),
         lambda draw: (draw.normal(9, 5), draw.normal(9, 5), draw.normal(6)),
     )
 
 
-@program('tensorly')
-def mttkrp(cp: Any, draw: Draw) -> Case:
+@with_backend('tensorly.tenalg')
+def mttkrp(cp: Any, draw: Draw, tl: Any, tenalg: Any) -> Case:
     """The product of an unfolded tensor with a Khatri-Rao product is made, as each step of ALS does."""
-    tensorly(cp)
-    product = module('tensorly.tenalg').unfolding_dot_khatri_rao
+    product = tenalg.unfolding_dot_khatri_rao
     return Case(
         lambda x, *factors: product(x, (None, list(factors)), 1),
         lambda draw: (draw.normal(6, 7, 8), draw.normal(6, 3), draw.normal(7, 3), draw.normal(8, 3)),
     )
 
 
-@program('tensorly')
-def parafac(cp: Any, draw: Draw) -> Case:
+@with_backend('tensorly.decomposition')
+def parafac(cp: Any, draw: Draw, tl: Any, decomposition: Any) -> Case:
     """A tensor is decomposed by a few iterations of ALS from random factors."""
-    tensorly(cp)
-    decompose = module('tensorly.decomposition').parafac
+    decompose = decomposition.parafac
     options = {'rank': 3, 'n_iter_max': 4, 'init': 'random', 'random_state': 0, 'tol': 0}
     return Case(lambda x: decompose(x, **options), lambda draw: (draw.normal(6, 7, 8),), tell=taken_apart)
 
 
-@program('tensorly')
-def parafac_from_svd(cp: Any, draw: Draw) -> Case:
+@with_backend('tensorly.decomposition')
+def parafac_from_svd(cp: Any, draw: Draw, tl: Any, decomposition: Any) -> Case:
     """A tensor is decomposed by ALS from singular vectors until the error is steady."""
-    tensorly(cp)
-    decompose = module('tensorly.decomposition').parafac
+    decompose = decomposition.parafac
     options = {'rank': 2, 'n_iter_max': 5, 'init': 'svd', 'tol': 1e-2}
     return Case(lambda x: decompose(x, **options), lambda draw: (draw.normal(6, 7, 8),), tell=taken_apart)
 
 
-@program('tensorly')
-def nonnegative_parafac(cp: Any, draw: Draw) -> Case:
+@with_backend('tensorly.decomposition')
+def nonnegative_parafac(cp: Any, draw: Draw, tl: Any, decomposition: Any) -> Case:
     """A positive tensor is decomposed into positive factors."""
-    tensorly(cp)
-    decompose = module('tensorly.decomposition').non_negative_parafac
+    decompose = decomposition.non_negative_parafac
     options = {'rank': 3, 'n_iter_max': 4, 'init': 'random', 'random_state': 0, 'tol': 0}
     return Case(lambda x: decompose(x, **options), lambda draw: (draw.uniform(6, 7, 8),), tell=taken_apart)
 
 
-@program('tensorly')
-def als_by_hand(cp: Any, draw: Draw) -> Case:
+@with_backend('tensorly.tenalg')
+def als_by_hand(cp: Any, draw: Draw, tl: Any, tenalg: Any) -> Case:
     """A user's own ALS updates a list of factors by one sweep at each call."""
-    tl = tensorly(cp)
-    tenalg = module('tensorly.tenalg')
     factors = [draw.normal(size, 3) for size in (6, 7, 8)]
 
     def sweep(x: Any) -> Any:
@@ -120,37 +116,33 @@ def als_by_hand(cp: Any, draw: Draw) -> Case:
     return Case(sweep, lambda draw: (draw.normal(6, 7, 8),), lambda: factors)
 
 
-@program('tensorly')
-def tucker(cp: Any, draw: Draw) -> Case:
+@with_backend('tensorly.decomposition')
+def tucker(cp: Any, draw: Draw, tl: Any, decomposition: Any) -> Case:
     """A tensor is decomposed into a core and factors by a few iterations of HOOI."""
-    tensorly(cp)
-    decompose = module('tensorly.decomposition').tucker
+    decompose = decomposition.tucker
     options = {'rank': [3, 3, 3], 'n_iter_max': 3, 'init': 'svd', 'tol': 0}
     return Case(lambda x: decompose(x, **options), lambda draw: (draw.normal(6, 7, 8),), tell=taken_apart)
 
 
-@program('tensorly')
-def tensor_train(cp: Any, draw: Draw) -> Case:
+@with_backend('tensorly.decomposition')
+def tensor_train(cp: Any, draw: Draw, tl: Any, decomposition: Any) -> Case:
     """A tensor is decomposed into a train by singular values."""
-    tensorly(cp)
-    decompose = module('tensorly.decomposition').tensor_train
+    decompose = decomposition.tensor_train
     return Case(lambda x: list(decompose(x, [1, 3, 3, 1])), lambda draw: (draw.normal(6, 7, 8),))
 
 
-@program('tensorly')
-def robust_pca(cp: Any, draw: Draw) -> Case:
+@with_backend('tensorly.decomposition')
+def robust_pca(cp: Any, draw: Draw, tl: Any, decomposition: Any) -> Case:
     """A tensor is split into one of low rank and a sparse one, with a mask."""
-    tensorly(cp)
-    split = module('tensorly.decomposition').robust_pca
+    split = decomposition.robust_pca
     options = {'n_iter_max': 3, 'verbose': 0, 'tol': 0}
     return Case(lambda x: split(x, **options), lambda draw: (draw.normal(5, 6, 7),))
 
 
-@program('tensorly')
-def decomposition_as_an_object(cp: Any, draw: Draw) -> Case:
+@with_backend('tensorly.decomposition')
+def decomposition_as_an_object(cp: Any, draw: Draw, tl: Any, decomposition: Any) -> Case:
     """An object of the class CP is fitted at each call, and keeps what it found last."""
-    tl = tensorly(cp)
-    fitted = module('tensorly.decomposition').CP(rank=2, n_iter_max=3, init='random', random_state=0, tol=0)
+    fitted = decomposition.CP(rank=2, n_iter_max=3, init='random', random_state=0, tol=0)
 
     def step(x: Any) -> Any:
         return tl.cp_to_tensor(fitted.fit_transform(x))
@@ -158,10 +150,9 @@ def decomposition_as_an_object(cp: Any, draw: Draw) -> Case:
     return Case(step, lambda draw: (draw.normal(6, 7, 8),), lambda: list(getattr(fitted, 'decomposition_', (0, []))[1]))
 
 
-@program('tensorly')
-def reconstructions(cp: Any, draw: Draw) -> Case:
+@with_backend()
+def reconstructions(cp: Any, draw: Draw, tl: Any) -> Case:
     """Tensors are made of factors in the forms of CP and Tucker, and compared by a norm."""
-    tl = tensorly(cp)
 
     def step(core: Any, *factors: Any) -> Any:
         whole = tl.tucker_to_tensor((core, list(factors)))
@@ -170,11 +161,9 @@ def reconstructions(cp: Any, draw: Draw) -> Case:
     return Case(step, lambda draw: (draw.normal(3, 3, 3), draw.normal(5, 3), draw.normal(6, 3), draw.normal(7, 3)))
 
 
-@program('tensorly')
-def metrics_and_proximals(cp: Any, draw: Draw) -> Case:
+@with_backend('tensorly.metrics', 'tensorly.tenalg.proximal')
+def metrics_and_proximals(cp: Any, draw: Draw, tl: Any, metrics: Any, prox: Any) -> Case:
     """Errors between tensors and thresholds of singular values are computed."""
-    tensorly(cp)
-    metrics, prox = module('tensorly.metrics'), module('tensorly.tenalg.proximal')
     return Case(
         lambda x, y: (metrics.RMSE(x, y), prox.soft_thresholding(x, 0.3), prox.svd_thresholding(y, 0.5)),
         lambda draw: (draw.normal(8, 9), draw.normal(8, 9)),

@@ -1,7 +1,7 @@
 """What a program is: a function that makes a :class:`Case`, registered with the package that it uses.
 
 A program is made anew for each way of running it, so that neither way can reach the other's state. Packages are
-imported by :func:`module` when a program is made, so that all of this can be imported where they are not installed.
+imported when a program is made, so that all of this can be imported where they are not installed.
 """
 
 from __future__ import annotations
@@ -71,46 +71,46 @@ class Case:
     tell: Callable[[Any], Any] = itself
 
 
-Maker = Callable[[Any, Draw], Case]
-
-
 @dataclass(frozen=True)
 class Program:
-    """A function that makes a case, with its package."""
+    """A program of a package: its name, what it does in a sentence, and what makes a case of it."""
 
     package: str
-    make: Maker
-
-    @property
-    def name(self) -> str:
-        return self.make.__name__
-
-    @property
-    def about(self) -> str:
-        """The first line of the docstring."""
-        return (self.make.__doc__ or '').strip().partition('\n')[0]
+    name: str
+    about: str
+    make: Callable[[Any, Draw], Case]
 
 
 #: All programs, by package and name.
 PROGRAMS: dict[tuple[str, str], Program] = {}
 
 
-def program(package: str) -> Callable[[Maker], Maker]:
-    """Register a program of a package."""
+def add(package: str, name: str, about: str, make: Callable[..., Case], modules: tuple[str, ...]) -> None:
+    """Register a program. Its modules are imported when a case is made, and given to what makes it."""
+    if (package, name) in PROGRAMS:
+        raise ValueError(f'there are two programs {package}.{name}')
+    made = lambda cp, draw: make(cp, draw, *map(importlib.import_module, modules))  # noqa: E731
+    PROGRAMS[package, name] = Program(package, name, about, made)
 
-    def register(make: Maker) -> Maker:
-        key = package, make.__name__
-        if key in PROGRAMS:
-            raise ValueError(f'there are two programs {package}.{make.__name__}')
-        PROGRAMS[key] = Program(package, make)
-        return make
+
+def program(package: str, *modules: str) -> Callable[[Callable[..., Case]], None]:
+    """Register a function as a program. Its modules: if none are named, the one that is called as the package is."""
+
+    def register(make: Callable[..., Case]) -> None:
+        add(package, make.__name__, make.__doc__ or '', make, modules or (package.replace('-', '_'),))
 
     return register
 
 
-def module(name: str) -> Any:
-    """A module of a package, imported now."""
-    return importlib.import_module(name)
+def operators(package: str, both_ways: Callable[[Any, Any], Case], table: dict[str, tuple[str, Any, Any]]) -> None:
+    """Register a program for each operator of a table: its sentence, the size of what it takes, and what makes it of
+    CuPy, numbers and the package."""
+
+    def added(name: str, about: str, size: Any, operator: Callable[[Any, Draw, Any], Any]) -> None:
+        add(package, name, about, lambda *made: both_ways(operator(*made), size), (package,))
+
+    for name, row in table.items():
+        added(name, *row)
 
 
 def load() -> dict[str, list[Program]]:

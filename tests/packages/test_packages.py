@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import importlib
+import itertools
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +20,19 @@ from tests.packages.registry import Case, Draw, Program, load
 FOLDER = Path(__file__).parent
 
 
-def judged(make: Any, cp: Any = np) -> dict[str, Any]:
-    return judge.judge(Program('none', make), cp)
+def judged(step_of: Callable[[Any, int], Any], cp: Any = np) -> dict[str, Any]:
+    """What becomes of a program that is called with an array of three numbers.
+
+    ``step_of`` makes its function, or that and what tells its state, of CuPy and the number of the making.
+    """
+    numbers = itertools.count(1)
+
+    def make(cp: Any, _draw: Draw) -> Case:
+        step = step_of(cp, next(numbers))
+        call, state = step if isinstance(step, tuple) else (step, registry.nothing)
+        return Case(call, lambda draw: (draw.normal(3),), state)
+
+    return judge.judge(Program('none', 'one', 'Something is done.', make), cp)
 
 
 def apart(want: Any, got: Any) -> tuple[str, str]:
@@ -79,92 +93,61 @@ def test_what_can_not_be_compared_is_told() -> None:
 
 
 def test_a_program_that_does_the_same_each_time_is_right() -> None:
-    def doubled(cp: Any, draw: Draw) -> Case:
-        """Something is doubled."""
+    def keeping(cp: Any, _number: int) -> Any:
         kept: list[Any] = []
 
         def step(x: Any) -> Any:
             kept.append(x.sum())
             return 2 * x + cp.random.standard_normal(3)
 
-        return Case(step, lambda draw: (draw.normal(3),), lambda: kept)
+        return step, lambda: kept
 
-    row = judged(doubled)
-    assert (row['outcome'], row['text'], row['about']) == ('equal', '', 'Something is doubled.')
+    row = judged(keeping)
+    assert (row['outcome'], row['text'], row['about']) == ('equal', '', 'Something is done.')
     assert row['eager_us'] > 0 < row['other_us']
 
 
-def test_a_program_that_raises_is_reported() -> None:
-    def broken(cp: Any, draw: Draw) -> Case:
-        return Case(lambda x: x[5], lambda draw: (draw.normal(3),))
+def reusing(cp: Any, number: int) -> Any:
+    """A function whose second making returns the same array each time."""
+    room = cp.zeros(3)
 
-    def unmade(cp: Any, draw: Draw) -> Case:
-        registry.module('a_package_that_is_nowhere')
-        raise AssertionError
+    def step(x: Any) -> Any:
+        room[...] = x
+        return room if number == 2 else room.copy()
 
-    row = judged(broken)
-    assert row['outcome'] == 'fails' and row['text'].startswith('call 1 raises IndexError: index 5')
-    row = judged(unmade)
-    assert row['outcome'] == 'fails' and row['text'].startswith('ModuleNotFoundError: ')
+    return step
 
 
-def test_a_call_that_raises_only_the_second_time_is_wrong() -> None:
-    made: list[int] = []
-
-    def uneven(cp: Any, draw: Draw) -> Case:
-        made.append(1)
-        number = len(made)
-        return Case(lambda x: x / (number != 2) if number != 2 else x[7], lambda draw: (draw.normal(3),))
-
-    row = judged(uneven)
-    assert row['outcome'] == 'wrong' and row['text'].startswith('call 1 raises IndexError')
-
-
-def test_a_program_that_differs_from_run_to_run_is_unsteady() -> None:
-    made: list[int] = []
-
-    def restless(cp: Any, draw: Draw) -> Case:
-        made.append(1)
-        number = len(made)
-        return Case(lambda x: x + number, lambda draw: (draw.normal(3),))
-
-    row = judged(restless)
-    assert row['outcome'] == 'unsteady' and 'two eager runs differ, too' in row['text']
-
-
-def test_a_result_that_changes_later_is_found() -> None:
-    made: list[int] = []
-
-    def reused(cp: Any, draw: Draw) -> Case:
-        made.append(1)
-        room, shared = cp.zeros(3), len(made) == 2
-
-        def step(x: Any) -> Any:
-            room[...] = x
-            return room if shared else room.copy()
-
-        return Case(step, lambda draw: (draw.normal(3),))
-
-    row = judged(reused)
-    assert row['outcome'] == 'wrong' and row['text'].startswith('later the results[0]: ')
+@pytest.mark.parametrize(
+    ('step_of', 'outcome', 'text'),
+    [
+        pytest.param(lambda cp, n: lambda x: x[5], 'fails', 'call 1 raises IndexError: index 5', id='it raises'),
+        pytest.param(lambda cp, n: importlib.import_module('nowhere'), 'fails', 'ModuleNotFoundError: ', id='unmade'),
+        pytest.param(
+            lambda cp, n: lambda x: x[7 * (n == 2)], 'wrong', 'call 1 raises IndexError', id='it raises later'
+        ),
+        pytest.param(lambda cp, n: lambda x: x + n, 'unsteady', '.*two eager runs differ, too', id='unsteady'),
+        pytest.param(reusing, 'wrong', r'later the results\[0\]: ', id='a result changes'),
+    ],
+)
+def test_what_is_not_right_is_told(step_of: Callable[[Any, int], Any], outcome: str, text: str) -> None:
+    row = judged(step_of)
+    assert row['outcome'] == outcome and re.match(text, row['text']), row
 
 
 def test_a_graphed_program_tells_how_it_runs(sim: Any) -> None:
-    def recorded(cp: Any, draw: Draw) -> Case:
-        return Case(lambda x: x * 2 + 1, lambda draw: (draw.normal(3),))
-
-    def eager(cp: Any, draw: Draw) -> Case:
+    def counting(cp: Any, _number: int) -> Any:
         calls: list[int] = []
 
         def step(x: Any) -> Any:
             calls.insert(0, 1)
             return x * 2
 
-        return Case(step, lambda draw: (draw.normal(3),), lambda: calls)
+        return step, lambda: calls
 
-    row = judged(recorded, sim)
+    row = judged(lambda cp, n: lambda x: x * 2 + 1, sim)
     assert (row['outcome'], row['state'], row['launches'], row['reason']) == ('equal', 'recorded', 5, '')
-    row = judged(eager, sim)
+    row = judged(counting, sim)
     assert (row['outcome'], row['state'], row['launches']) == ('equal', 'eager', 0)
     assert 'calls' in row['reason']
 

@@ -62,19 +62,16 @@ class Tripwire:
         """In this block call number ``at`` fails: before it is done, or after it."""
         self.calls, self.at, self.after, self.name = 0, at, after, ''
         names = [name for name in dir(self._device) if not name.startswith('_') and name not in _NOT]
-        verbs = {name: getattr(self._device, name) for name in names}
-        own = dict(vars(self._device))
+        verbs = {name: verb for name in names if callable(verb := getattr(self._device, name))}
+        own = {name: verb for name, verb in vars(self._device).items() if name in verbs}
         try:
             for name, verb in verbs.items():
-                if callable(verb):
-                    setattr(self._device, name, self._wrapped(name, verb))
+                setattr(self._device, name, self._wrapped(name, verb))
             yield
         finally:
-            for name, verb in verbs.items():
-                if callable(verb):
-                    vars(self._device).pop(name, None)
-                    if name in own:
-                        setattr(self._device, name, own[name])
+            for name in verbs:
+                vars(self._device).pop(name, None)
+            vars(self._device).update(own)
 
 
 def program(cp: Any, x: Any, origin: Any) -> Any:

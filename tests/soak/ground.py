@@ -49,15 +49,11 @@ def held(cp: Any) -> dict[str, int]:
 
 def left_open() -> list[str]:
     """What a capture has left behind in this process."""
-    found = []
-    if GUARD.installation.installed:
-        found.append('wrappers')
-    if GUARD.lives or GUARD.ledger.captures:
-        found.append('captures')
-    if GUARD.state.placeholders:
-        found.append('streams that stand in')
-    if GUARD.allocators.kept:
-        found.append('allocators')
-    if not gc.isenabled():
-        found.append('garbage collection held off')
-    return found
+    signs = {
+        'wrappers': GUARD.installation.installed,
+        'captures': GUARD.lives or GUARD.ledger.captures,
+        'streams that stand in': GUARD.state.placeholders,
+        'allocators': GUARD.allocators.kept,
+        'garbage collection held off': not gc.isenabled(),
+    }
+    return [name for name, sign in signs.items() if sign]

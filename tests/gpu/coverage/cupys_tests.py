@@ -106,12 +106,8 @@ def module_names(name: str, sp_name: str | None, scipy_name: str | None) -> dict
     import cupy
     import cupyx.scipy.sparse
 
-    names: dict[str, Any] = {name: cupy}
-    if sp_name:
-        names[sp_name] = cupyx.scipy.sparse
-    if scipy_name:
-        names[scipy_name] = cupyx.scipy
-    return names
+    modules = {name: cupy, sp_name: cupyx.scipy.sparse, scipy_name: cupyx.scipy}
+    return {name: module for name, module in modules.items() if name}
 
 
 def rows_in(folder: Path) -> Iterator[dict[str, Any]]:

@@ -25,7 +25,7 @@ from tests.gpu.guarded.scene import BYTES, COUNT, CURAND, Call, Case, Check, N, 
 from tests.gpu.guarded.scene import OfOtherLibrary as OfOtherLibrary
 from tests.gpu.guarded.scene import external as external
 from tests.gpu.tables import evaluated, rows
-from tests.gpu.world import in_thread, status
+from tests.gpu.world import Started, in_thread, status
 
 sync, read, legacy = ck.SynchronizationError, ck.HostReadError, ck.LegacyStreamError
 escaped, unsupported, unmatched = ck.EscapedWorkError, ck.UnsupportedCallError, ck.UnmatchedError
@@ -77,16 +77,14 @@ def merge_across_threads(s: Scene) -> None:
         s.other.synchronize()
         s.seen.append(cap)
 
-    thread = threading.Thread(target=second)
-    thread.start()
+    other = Started(second)
     try:
         assert recorded.wait(30)
         s.origin.wait_event(s.seen[0])
     finally:
         go_on.set()
-        thread.join(30)
+        other.result()
         assert s.seen[1] == 'Active'
-        assert not thread.is_alive()
 
 
 def use(s: Scene, stream: Any, work: bool = False) -> None:
@@ -160,22 +158,20 @@ def trim(s: Scene, stream: Any) -> None:
     s.async_pool.free_all_blocks(stream)
 
 
-def other_allocator(s: Scene) -> None:
+def pool_of_its_own(s: Scene) -> None:
     pool = cp.cuda.MemoryPool()
     with cp.cuda.using_allocator(pool.malloc):
         s.kept.append(s.a[:2] * 10)
+
+
+def other_allocator(s: Scene) -> None:
+    pool_of_its_own(s)
     s.kept.append(s.a[:2] * 1)
 
 
 def by_its_shape(s: Scene) -> None:
     s.kept.append(cp.ndarray((2,), s.a.dtype))
     s.kept[0][...] = s.a[:2] * 10
-
-
-def pool_of_its_own(s: Scene) -> None:
-    pool = cp.cuda.MemoryPool()
-    with cp.cuda.using_allocator(pool.malloc):
-        s.kept.append(s.a[:2] * 10)
 
 
 def started(s: Scene) -> None:
