@@ -126,13 +126,6 @@ def test_a_program_that_gives_up_shows_why(tmp_path: Path, leave: str) -> None:
     assert (fine.returncode, shown(fine)) == (0, [])
 
 
-def test_a_capture_that_was_left_open_shows_why(tmp_path: Path) -> None:
-    script = by_hand('stream.synchronize()  # first', 'with contextlib.suppress(RuntimeError): record()')
-    ran = run(tmp_path, script)
-    assert ran.returncode == 1 and shown(ran) == [line(script, 'first')]
-    assert ran.stderr.endswith('was never ended and made no graph: call `end_capture()`\n')
-
-
 def test_a_refusal_that_did_no_harm_is_not_shown(tmp_path: Path) -> None:
     script = by_hand(SWALLOWED, 'record().launch()')
     ran = run(tmp_path, script)

@@ -60,18 +60,13 @@ def explained_by(name: str) -> type[RuntimeError]:
 @pytest.mark.parametrize('name', SHOWN)
 def test_wrong_example_raises_what_it_explains(sim: Any, name: str) -> None:
     error = raised(LESSONS[name].wrong, name)
-    if name == 'CaptureError':
-        assert isinstance(error, ck.CaptureError)
-    elif LESSONS[name].raises:
+    if LESSONS[name].raises:
         assert type(error).__name__ == LESSONS[name].raises
         assert f'\nWrong: {LESSONS[name].raises}\n' in explain.explain(name)
-        del error
-        return
     else:
-        assert isinstance(error, explained_by(name))
-    if name in RULES and name != 'invalidated':  # which says between which lines it was lost
-        assert isinstance(error, ck.CaptureError)
-        assert error.rule.startswith(RULES[name].says)
+        assert isinstance(error, ck.CaptureError if name == 'CaptureError' else explained_by(name))
+        if name in RULES and name != 'invalidated':  # which says between which lines it was lost
+            assert isinstance(error, ck.CaptureError) and error.rule.startswith(RULES[name].says)
     del error
 
 
@@ -188,43 +183,35 @@ def test_what_the_table_says_is_what_is_said(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ('call', 'said'),
     [
-        ('malloc', ['global, thread_local', 'relaxed']),
-        ('malloc other thread', ['global', 'thread_local, relaxed']),
-        ('deviceSynchronize', ['every mode']),
-        ('memset sync', ['every mode, non-blocking origin', 'every mode, blocking origin']),
+        ('malloc', 'global, thread_local; relaxed'),
+        ('malloc other thread', 'global; thread_local, relaxed'),
+        ('deviceSynchronize', 'every mode'),
+        ('memset sync', 'every mode, non-blocking origin; every mode, blocking origin'),
         (
             'streamSynchronize(legacy)',
-            [
-                'global, thread_local, non-blocking origin',
-                'every mode, blocking origin',
-                'relaxed, non-blocking origin',
-            ],
+            'global, thread_local, non-blocking origin; every mode, blocking origin; relaxed, non-blocking origin',
         ),
     ],
 )
-def test_situations_are_said_shortly(call: str, said: list[str]) -> None:
-    assert [where for where, _answer in explain.situations(ROWS[call][3])] == said
+def test_situations_are_said_shortly(call: str, said: str) -> None:
+    assert '; '.join(where for where, _answer in explain.situations(ROWS[call][3])) == said
 
 
 # -- words ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ('word', 'name'),
+    ('words', 'name'),
     [
-        ('905', 'cudaErrorStreamCaptureIsolation'),
-        ('cudaerrorstreamcaptureisolation', 'cudaErrorStreamCaptureIsolation'),
-        ('CUDA_ERROR_STREAM_CAPTURE_ISOLATION', 'cudaErrorStreamCaptureIsolation'),
-        ('StreamCaptureIsolation', 'cudaErrorStreamCaptureIsolation'),
-        ('host-read', 'host-read'),
-        ('host_read', 'host-read'),
-        ('HostReadError', 'HostReadError'),
-        ('capturekit.HostReadError', 'HostReadError'),
+        ('905 cudaerrorstreamcaptureisolation CUDA_ERROR_STREAM_CAPTURE_ISOLATION StreamCaptureIsolation',
+         'cudaErrorStreamCaptureIsolation'),
+        ('host-read host_read', 'host-read'),
+        ('HostReadError capturekit.HostReadError', 'HostReadError'),
         ('401', 'cudaErrorIllegalState'),
     ],
-)
-def test_words_as_people_write_them(word: str, name: str) -> None:
-    assert explain.find(word) is TOPICS[name]
+)  # fmt: skip
+def test_words_as_people_write_them(words: str, name: str) -> None:
+    assert [word for word in words.split() if explain.find(word) is not TOPICS[name]] == []
 
 
 def test_a_word_is_explained_and_without_one_all_are_listed() -> None:

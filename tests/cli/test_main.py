@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import importlib
 import os
+import random
 import shlex
 import signal
 import subprocess
@@ -108,68 +109,59 @@ def test_refused_call_ends_with_its_message(tmp_path: Path, line: str, name: str
     assert message[2].startswith('  ')
 
 
-def test_other_exceptions_show_the_scripts_frames_only(tmp_path: Path) -> None:
-    script = """\
-        import cupy as cp
-        import capturekit as ck
-        def inner(x):
-            return x.reshape(3)
-        def outer(x):
-            with ck.capture() as cap:
-                try:
-                    return inner(x)
-                except ValueError as error:
-                    raise LookupError('not found') from error
-        outer(cp.arange(4))
-    """
-    ran = run(tmp_path, script)
-    assert ran.returncode == 1
-    frames = [line.strip() for line in errors(ran) if line.startswith('  File ')]
-    file = tmp_path / 'script.py'
-    assert frames == [
-        f'File "{file}", line 8, in outer',
-        f'File "{file}", line 4, in inner',
-        f'File "{file}", line 11, in <module>',
-        f'File "{file}", line 10, in outer',
-    ]
-    assert errors(ran)[-1] == 'LookupError: not found'
-
-
-def test_frames_of_what_capturekit_calls_are_not_shown(tmp_path: Path) -> None:
-    script = """\
-        import cupy as cp
-        import capturekit as ck
-        x = cp.arange(4)
-        with ck.capture() as cap:
-            y = x * 2
-        cap.graph.set_kernel(3, grid=1)
-    """
-    ran = run(tmp_path, script)
-    frames = [line.strip() for line in errors(ran) if line.startswith('  File ')]
-    assert frames == [f'File "{tmp_path / "script.py"}", line 6, in <module>']
-    assert errors(ran)[-1] == 'IndexError: the graph has 1 node, and none has the number 3'
-
-
-def test_syntax_error_shows_the_line(tmp_path: Path) -> None:
-    ran = run(tmp_path, 'x = = 1')
-    assert ran.returncode == 1
-    assert errors(ran)[0].strip() == f'File "{tmp_path / "script.py"}", line 1'
-    assert errors(ran)[-1] == 'SyntaxError: invalid syntax'
+#: An exception from another one, and one that is raised in code of capturekit's own.
+INNER = """\
+def inner(x):
+    return x.reshape(3)
+def outer(x):
+    with ck.capture() as cap:
+        try:
+            return inner(x)
+        except ValueError as error:
+            raise LookupError('not found') from error
+outer(cp.arange(4))
+"""
+NO_NODE = """\
+x = cp.arange(4)
+with ck.capture() as cap:
+    y = x * 2
+cap.graph.set_kernel(3, grid=1)
+"""
 
 
 @pytest.mark.parametrize(
-    ('leave', 'status', 'said'),
+    ('body', 'frames', 'last'),
     [
-        ('sys.exit()', 0, []),
-        ('sys.exit(7)', 7, []),
-        ('sys.exit("enough")', 1, ['enough']),
-        ('raise KeyboardInterrupt', 130, None),
+        (INNER, ['8, in outer', '4, in inner', '11, in <module>', '10, in outer'], 'LookupError: not found'),
+        (NO_NODE, ['6, in <module>'], 'IndexError: the graph has 1 node, and none has the number 3'),
     ],
 )
-def test_leaving_passes_through(tmp_path: Path, leave: str, status: int, said: list[str] | None) -> None:
-    ran = run(tmp_path, f'import sys\nprint("here")\n{leave}')
+def test_only_frames_of_the_script_are_shown(tmp_path: Path, body: str, frames: list[str], last: str) -> None:
+    ran = run(tmp_path, f'import cupy as cp\nimport capturekit as ck\n{body}')
+    assert ran.returncode == 1
+    shown = [line.strip() for line in errors(ran) if line.startswith('  File ')]
+    assert shown == [f'File "{tmp_path / "script.py"}", line {frame}' for frame in frames]
+    assert errors(ran)[-1] == last
+
+
+@pytest.mark.parametrize('options', [(), ('--observe',), ('--watch',)], ids=['refused', 'observed', 'watched'])
+@pytest.mark.parametrize(
+    ('leave', 'status', 'said'),
+    [
+        ('sys.exit()', 0, ''),
+        ('sys.exit(7)', 7, ''),
+        ('sys.exit("enough")', 1, 'enough'),
+        ('raise KeyboardInterrupt', 130, 'KeyboardInterrupt'),
+        ('1 / 0', 1, 'ZeroDivisionError: division by zero'),
+        ('eval("x = = 1")', 1, 'SyntaxError: invalid syntax'),
+    ],
+)
+def test_leaving_passes_through(tmp_path: Path, leave: str, status: int, said: str, options: tuple[str, ...]) -> None:
+    ran = run(tmp_path, f'import sys\nprint("here")\n{leave}', options=options)
     assert (ran.returncode, ran.stdout) == (status, 'here\n')
-    assert said is None or errors(ran) == said
+    reports = {'--observe': 'nothing would have been refused', '--watch': '0 captures were followed'}
+    ends = [f'capturekit: {reports[option]}' for option in options] + [said] * bool(said)
+    assert sorted(errors(ran)[-len(ends) or len(errors(ran)) :]) == sorted(ends)
 
 
 @pytest.mark.parametrize('leave', ['', '\nimport sys; sys.exit()'])
@@ -182,24 +174,10 @@ def test_a_capture_never_ended_is_named(tmp_path: Path, leave: str, options: tup
     assert errors(ran)[:1] == [said]
 
 
-def test_seed_chooses_the_order(tmp_path: Path) -> None:
-    """Two lanes that write one array: who is last depends on the seed, and on nothing else."""
-    script = """
-        import cupy as cp
-        import capturekit as ck
-        x = cp.zeros(1)
-        with ck.capture(check_races=False) as cap, cap.fork(8) as lanes:
-            for i, lane in enumerate(lanes):
-                with lane:
-                    x[...] = i
-        for _ in range(4):
-            cap.graph.launch()
-            print(int(x[0]), end=' ')
-    """
-    by_seed = [run(tmp_path, script, options=('--seed', str(seed))).stdout for seed in (1, 1, 2, 3)]
-    assert len(by_seed[0].split()) == 4
-    assert by_seed[0] == by_seed[1]
-    assert len(set(by_seed)) > 1
+def test_seed_chooses_the_order() -> None:
+    code = 'import cupy; print(cupy.__capturekit_simulated__.random.random())'
+    by_seed = [called('run', '--simulate', '--seed', str(seed), '-c', code).stdout for seed in (1, 1, 2)]
+    assert by_seed == [f'{random.Random(seed).random()}\n' for seed in (1, 1, 2)]
 
 
 @pytest.mark.parametrize(

@@ -82,23 +82,6 @@ def test_the_report_tells_what_and_why(cp: Any, x: Any) -> None:
     del z
 
 
-def test_inputs_of_many_kinds_are_fused_to_the_bit(cp: Any) -> None:
-    values = np.random.default_rng(0)
-    h, f, d = (cp.asarray(values.uniform(-3, 3, (40, 30)).astype(t)) for t in ('f2', 'f4', 'f8'))
-    row, i = f[0] + 1, cp.asarray(values.integers(-9, 9, (40, 30)))
-    swapped, strided = cp.asarray(values.uniform(-3, 3, (30, 40)).astype('f4')).T, cp.zeros((40, 60), 'f4')[:, ::2]
-
-    def work() -> list[Any]:
-        a = h * h + f
-        b = (a * d).astype('f2') + h
-        c = cp.where(f > row, b, h) * i.astype('f4')
-        strided[...] = swapped * 2
-        return [a, b, c, cp.clip(c, -1, 1), (f > d) & (i > 0), strided + swapped, i // 2]
-
-    cap = fused(work, [strided])
-    assert cap.fused.compared == SAME and len(cap.fused.kernels) <= 2, cap.fused
-
-
 def test_where_nothing_can_be_fused_the_graph_stays(cp: Any, x: Any) -> None:
     with ck.capture(fuse=True) as cap:
         y = x.sum() if cp is not None else None
@@ -126,24 +109,16 @@ def test_what_fuse_refuses(cp: Any, x: Any) -> None:
 
 
 def test_lanes_keep_their_order(cp: Any, x: Any) -> None:
-    def work(fork: Any) -> list[Any]:
+    def work() -> list[Any]:
         out = [cp.zeros_like(x) for _ in range(2)]
-        with fork(2) as lanes:
+        with ck.fork(2) as lanes:
             for lane, one in zip(lanes, out):
                 with lane:
                     one += gelu(cp, x)
                     one *= 2
         return [*out, out[0] + out[1] * x]
 
-    with ck.capture() as plain:
-        kept = work(plain.fork)
-    plain.graph.launch()
-    expected = [one.get().tobytes() for one in kept]
-    with ck.capture(fuse=True) as cap:
-        kept = work(cap.fork)
-    for _ in range(2):
-        cap.graph.launch()
-        assert [one.get().tobytes() for one in kept] == expected
+    cap = fused(work)
     assert cap.fused.compared == SAME and len(cap.fused.kernels) == 3
     assert not cap.graph.races()
 
