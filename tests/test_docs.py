@@ -61,22 +61,11 @@ def test_the_pages_have_at_most_20000_words() -> None:
     assert sum(words.values()) <= 20_000, words
 
 
-def test_a_page_is_one_script_with_its_own_lines() -> None:
-    page = 'a\n```python\nx = 1\n```\nb\n```py\nnot run\n```\n```python\nprint(x)\n```\n```text\n1\n```\n'
-    assert pages.script(page, marked=False) == '\n\nx = 1\n\n\n\n\n\n\nprint(x)\n'
-
-
 def test_an_example_that_fails_is_named(tmp_path: Path) -> None:
     path = tmp_path / 'page.md'
     path.write_text('```python\n1 / 0\n```\n')
     with pytest.raises(RuntimeError, match=r'(?s)^page\.md:.*ZeroDivisionError'):
         pages.printed(path)
-
-
-def test_an_output_that_changed_is_written(tmp_path: Path) -> None:
-    path = tmp_path / 'page.md'
-    path.write_text('```python\nprint(1 + 1)\n```\n```text\n3\n```\n')
-    assert pages.with_outputs(path) == '```python\nprint(1 + 1)\n```\n```text\n2\n```\n'
 
 
 # -- what is made of the code ---------------------------------------------------------------------------------
@@ -162,11 +151,3 @@ def test_all_commands_are_in_the_guide_and_in_the_readme() -> None:
 def test_notebooks_show_what_they_give(path: Path) -> None:
     found = notebooks.saved(notebooks.run(path))
     assert without_handles(path.read_text(encoding='utf-8')) == without_handles(found), 'python -m tests.notebooks'
-
-
-def test_a_cell_shows_what_it_prints_and_its_last_value() -> None:
-    names: dict[str, object] = {}
-    assert notebooks.outputs('print("a")\nx = 2', 'cell 1', names)[0]['text'] == ['a\n']
-    (shown,) = notebooks.outputs('x + 1', 'cell 2', names)
-    assert shown['data'] == {'text/plain': ['3']} and shown['execution_count'] == 2
-    assert notebooks.outputs('x = 1', 'cell 3', names) == []

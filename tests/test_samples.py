@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import pytest
 
 import capturekit as ck
-from tests.cli.test_main import Way, errors
-from tests.command import ROOT, called
+from tests.cli.test_main import errors
+from tests.command import ROOT, Way, called
 
 SAMPLES = ROOT / 'samples'
 
@@ -199,22 +199,6 @@ def broken(tmp_path: Path, name: str, old: str, new: str) -> list[int]:
         told = errors(ran)
         assert ran.returncode == 0 or told == ['the launches differ from the eager run'] or 'RaceError: ' in str(told)
     return [ran.returncode for ran in runs]
-
-
-def test_wave_without_a_join_between_steps_is_noticed(tmp_path: Path) -> None:
-    """Lanes that run two steps on end read halos that are not there yet: the simulated device shows it."""
-    old = '        step_lanes(old, now, cap.fork)\n        step_lanes(now, old, cap.fork)\n'
-    new = (
-        '        half = size // 2\n'
-        '        with cap.fork(2) as (upper, lower):\n'
-        '            with upper:\n'
-        '                step_rows(old, now, 1, half)\n'
-        '                step_rows(now, old, 1, half)\n'
-        '            with lower:\n'
-        '                step_rows(old, now, half, size - 1)\n'
-        '                step_rows(now, old, half, size - 1)\n'
-    )
-    assert 1 in broken(tmp_path, 'wave_two_lanes.py', old, new)
 
 
 def test_wave_with_a_wrong_halo_is_noticed(tmp_path: Path) -> None:

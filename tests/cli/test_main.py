@@ -10,8 +10,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import textwrap
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,9 +19,7 @@ import pytest
 from capturekit.cli import main
 from capturekit.cli import run as run_command
 from capturekit.model.recording import Recording
-from tests.command import ROOT, called, started
-
-Way = Callable[..., 'subprocess.CompletedProcess[str]']
+from tests.command import ROOT, Ran, called, run, started
 
 #: A script that records by hand, with one more line inside its capture.
 BY_HAND = """
@@ -43,16 +39,7 @@ print(y)
 """
 
 
-def run(
-    tmp_path: Path, script: str, *args: str, options: tuple[str, ...] = (), way: Way = called
-) -> subprocess.CompletedProcess[str]:
-    """Run a script, given as text, on the simulated device."""
-    path = tmp_path / 'script.py'
-    path.write_text(textwrap.dedent(script))
-    return way('run', '--simulate', *options, str(path), *args)
-
-
-def errors(ran: subprocess.CompletedProcess[str]) -> list[str]:
+def errors(ran: Ran) -> list[str]:
     """Standard error after the line that says the device."""
     first, *rest = ran.stderr.splitlines()
     assert first.startswith('capturekit: on the simulated device, seed '), ran.stderr
@@ -69,7 +56,7 @@ def test_script_sees_what_python_would_give_it(tmp_path: Path) -> None:
         print(sys.modules['__main__'].__dict__ is globals())
     """
     args = ['--simulate', '--seed', '3', '--', '-h', 'x y']
-    ran = run(tmp_path, script, *args, way=started)
+    ran = run(tmp_path, script, args=args, way=started)
     assert errors(ran) == []
     assert ran.stdout.splitlines() == [f'{args} __main__ 42', 'True True', 'True']
     assert ran.returncode == 0
@@ -157,7 +144,7 @@ def test_only_frames_of_the_script_are_shown(tmp_path: Path, body: str, frames: 
     ],
 )
 def test_leaving_passes_through(tmp_path: Path, leave: str, status: int, said: str, options: tuple[str, ...]) -> None:
-    ran = run(tmp_path, f'import sys\nprint("here")\n{leave}', options=options)
+    ran = run(tmp_path, f'import sys\nprint("here")\n{leave}', *options)
     assert (ran.returncode, ran.stdout) == (status, 'here\n')
     reports = {'--observe': 'nothing would have been refused', '--watch': '0 captures were followed'}
     ends = [f'capturekit: {reports[option]}' for option in options] + [said] * bool(said)
@@ -168,7 +155,7 @@ def test_leaving_passes_through(tmp_path: Path, leave: str, status: int, said: s
 @pytest.mark.parametrize('options', [(), ('--observe',)])
 def test_a_capture_never_ended_is_named(tmp_path: Path, leave: str, options: tuple[str, ...]) -> None:
     script = f'import cupy\ns = cupy.cuda.Stream(non_blocking=True)\ns.begin_capture(){leave}'
-    ran = run(tmp_path, script, options=options)
+    ran = run(tmp_path, script, *options)
     assert ran.returncode == (0 if options else 1)
     said = 'capturekit: the capture begun at script.py:3 was never ended and made no graph: call `end_capture()`'
     assert errors(ran)[:1] == [said]
@@ -229,10 +216,10 @@ def test_code_is_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize('option', ['--save', '--report'])
 def test_paths_are_tried_before_the_script_runs(tmp_path: Path, option: str) -> None:
-    ran = run(tmp_path, 'print("ran")', options=(option, str(tmp_path / 'no' / 'file')))
+    ran = run(tmp_path, 'print("ran")', option, str(tmp_path / 'no' / 'file'))
     assert (ran.returncode, ran.stdout) == (2, '')
     assert ran.stderr.endswith('can not be written: No such file or directory. Nothing was run.\n')
-    ran = run(tmp_path, 'print("ran")', options=(option, str(tmp_path / 'file')))
+    ran = run(tmp_path, 'print("ran")', option, str(tmp_path / 'file'))
     assert (ran.returncode, ran.stdout) == (0, 'ran\n') and not (tmp_path / 'file').exists()
     assert ('no report was written' in ran.stderr) == (option == '--report')
 

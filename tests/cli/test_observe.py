@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli.test_watch import run, said
-from tests.command import called
+from tests.cli.test_watch import said
+from tests.command import called, run
 from tests.pages import DOCS, blocks, without_handles
 
 LOSES = """

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
 from capturekit.driver.cupti import Untraceable
 from capturekit.simulated import SimulatedDevice
-from tests.command import called
+from tests.command import Ran, run
 
 LIBRARY = """
 from capturekit.driver.cuda import current
@@ -32,13 +31,7 @@ for _ in range(3):
 )
 
 
-def run(tmp_path: Path, script: str, *options: str) -> subprocess.CompletedProcess[str]:
-    path = tmp_path / 'script.py'
-    path.write_text(script)
-    return called('run', '--simulate', *options, str(path))
-
-
-def said(ran: subprocess.CompletedProcess[str]) -> list[str]:
+def said(ran: Ran) -> list[str]:
     """Standard error after the line that says the device."""
     return ran.stderr.splitlines()[1:]
 

@@ -16,17 +16,6 @@ from capturekit.graphed import watch as watching
 from capturekit.guard import GUARD
 
 
-def test_inside_of_a_capture(cp: Any) -> None:
-    fn = ck.graphed(lambda x: x * 2)
-    x = cp.arange(4.0)
-    for _ in range(3):
-        fn(x)
-    with ck.capture() as cap:
-        y = fn(x) + 1
-    cap.graph.launch()
-    assert y.get().tolist() == [1, 3, 5, 7]
-
-
 def test_an_exception_of_no_known_kind_while_recording(cp: Any) -> None:
     class Odd(Exception):
         pass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 from typing import Any
 
@@ -18,13 +17,8 @@ from tests.analysis.test_races import WRITES_FIRST
 from tests.captured import values
 from tests.examples import examples
 from tests.graph.test_declared import kernels
+from tests.graphed.test_faster_way import in_short as explained
 from tests.lanes.test_relane import SAME, quiet, run, steps
-
-
-def explained(fn: Any) -> str:
-    out = io.StringIO()
-    fn.explain(out)
-    return out.getvalue()
 
 
 def branches(cp: Any, x: Any) -> Any:

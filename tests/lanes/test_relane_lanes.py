@@ -142,32 +142,22 @@ def test_beginnings_may_come_after_one_of_them(cp: Any, fastest: Any) -> None:
     assert report.compared == SAME and not graph.races()
 
 
-def test_copies_and_changes_keep_the_lanes(cp: Any, fastest: Any) -> None:
+def test_copies_changes_and_updates_keep_the_lanes(cp: Any, fastest: Any) -> None:
     graph, outs, _report = on_two_lanes(cp, fastest)
-    edges = graph.edges
-    copy = graph.clone()
-    assert copy.edges == edges
+    edges, copy = graph.edges, graph.clone()
     graph.disable(1)
-    assert graph.edges == edges
     graph.enable(1)
     fresh = cp.zeros(8)
     graph.rebind((outs[0], fresh))
-    assert graph.edges == edges
+    assert copy.edges == graph.edges == edges
     graph.launch()
     assert values(fresh) == wanted(4)[0]
     copy.launch()
     assert [values(out) for out in outs] == wanted(4)
-
-
-def test_a_graph_that_is_updated_keeps_them(cp: Any, fastest: Any) -> None:
-    graph, _outs, _report = on_two_lanes(cp, fastest)
-    edges = graph.edges
+    other, more, _x = chain(cp)
+    assert graph.update(other).how == 'updated' and graph.edges == edges
     graph.launch()
-    other, outs, _x = chain(cp)
-    update = graph.update(other)
-    assert update.how == 'updated' and graph.edges == edges
-    graph.launch()
-    assert [values(out) for out in outs] == wanted(4)
+    assert [values(out) for out in more] == wanted(4)
 
 
 def test_an_update_that_the_lanes_do_not_fit(cp: Any, fastest: Any) -> None:
@@ -210,12 +200,7 @@ def test_the_picture_has_every_order(cp: Any, fastest: Any) -> None:
         'as chosen by times: 2 at most at once',
     ]
     assert picture.count('<g><title>') == 24
-
-
-def test_without_times_the_picture_has_units(sim: Any) -> None:
-    graph, _outs, _x = chain(sim)
-    report = graph.relane()
-    assert 'one unit of time for each node' in report.svg()
+    assert 'one unit of time for each node' in chain(cp)[0].relane().svg()
 
 
 def test_kernels_that_may_wait_for_each_other_get_no_lanes(sim: Any, fastest: Any) -> None:

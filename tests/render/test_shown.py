@@ -60,6 +60,7 @@ def test_they_say_what_matters(sim: Any) -> None:
     assert repr(found['Report']) == '<Report: 1 found: a strict capture refuses 1, one with strict=False 1>'
     assert repr(found['variant']) == '<recorded variant, 3 calls, 2 launches>'
     assert 'us modelled on 3 lanes' in repr(found['Concurrency'])
+    assert str(found['Timeline']).startswith('modelled, medians of ')
     assert '<div style="width:240.0px' in found['Concurrency']._repr_html_()
     assert found['Experiment']._repr_html_().startswith('<svg')
     assert found['Recording']._repr_html_().startswith('<iframe')
