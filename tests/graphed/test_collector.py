@@ -8,12 +8,14 @@ import os
 import subprocess
 import sys
 import textwrap
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import capturekit as ck
 from capturekit.graphed.collector import Before, functions_of
 from capturekit.graphed.follow_time import FollowTime
 from capturekit.graphed.watch import Watch
@@ -183,3 +185,33 @@ def test_a_frozen_function_is_not_known() -> None:
     assert said['frozen'].startswith('eager') and said['free'].startswith('eager')
     followed = 'runs replaced, which is reached in a way that is not followed'
     assert followed in said['frozen'] and followed in said['free']
+
+
+def makes_garbage(x: Any) -> Any:
+    for _ in range(50_000):
+        loop: list[Any] = []
+        loop.append(loop)
+    return x + 1
+
+
+def collections_during(run: Callable[[], Any]) -> int:
+    """How often the collector begins while ``makes_garbage`` runs."""
+    found: list[bool] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        frames = traceback.walk_stack(sys._getframe())
+        found.append(phase == 'start' and any(frame.f_code is makes_garbage.__code__ for frame, _line in frames))
+
+    gc.callbacks.append(note)
+    try:
+        run()
+    finally:
+        gc.callbacks.remove(note)
+    return sum(found)
+
+
+def test_it_is_held_off_while_a_run_is_followed(sim: Any) -> None:
+    assert collections_during(lambda: makes_garbage(sim.ones(2))) > 0
+    fn = ck.graphed(makes_garbage)
+    assert collections_during(lambda: fn(sim.ones(2))) == 0
+    assert gc.isenabled()

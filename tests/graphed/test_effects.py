@@ -89,15 +89,6 @@ def test_an_argument_that_is_reached_otherwise_is_told(sim: Any, caplog: pytest.
     assert sum('also reaches otherwise' in one.message for one in caplog.records) == 1
 
 
-@pytest.mark.parametrize('what', [lambda n: f'{n}', lambda n: (n,), lambda n: [float(n)], lambda n: lambda v: v])
-def test_a_new_value_at_each_call_is_told_once(sim: Any, what: Any, caplog: pytest.LogCaptureFixture) -> None:
-    fn = ck.graphed(lambda x, step: x * 2)
-    for n in range(60):
-        assert fn(sim.ones(2), what(n)).get().tolist() == [2] * 2
-    said = [one.message for one in caplog.records]
-    assert len(said) == 1 and 'nearly each call' in said[0], said  # an object's address may come back
-
-
 def test_a_new_shape_at_each_call_is_called_a_shape(sim: Any, caplog: pytest.LogCaptureFixture) -> None:
     fn = ck.graphed(lambda x, step: x * 2)
     for n in range(60):

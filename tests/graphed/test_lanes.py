@@ -121,17 +121,6 @@ def test_memory_of_calls_stays_below_its_limit(cp: Any) -> None:
     assert variant.relaned.packed.before <= 20 * x.nbytes
 
 
-def test_wrong_limits(cp: Any) -> None:
-    for error, options, text in (
-        (TypeError, {'lanes': 'auto', 'memory_limit': '1 GB'}, "memory_limit is a number of bytes, got '1 GB'"),
-        (ValueError, {'lanes': 'auto', 'memory_limit': 0}, 'memory_limit must be 1 or more, got 0'),
-        (ValueError, {'memory_limit': 512}, "memory_limit= goes with lanes='auto' only"),
-        (ValueError, {'lanes': 2}, "lanes is 'auto' or None, got 2"),
-    ):
-        with pytest.raises(error, match=text):
-            ck.graphed(lambda x: x, **options)  # type: ignore[call-overload]
-
-
 @settings(quiet, max_examples=examples(60))
 @given(program=st.lists(steps, min_size=1, max_size=10), fuse=st.booleans())
 def test_ordinary_functions_give_the_same_bits(cp: Any, program: list[tuple[str, int, int]], fuse: bool) -> None:

@@ -92,16 +92,21 @@ def test_an_empty_block(cp: Any) -> None:
     cap.graph.launch()
 
 
-def test_wrong_arguments(cp: Any) -> None:
-    graph = branches(cp, cp.arange(SIZE, dtype='f8'))[0].graph
+@pytest.mark.parametrize('of', [ck.capture, lambda **options: ck.graphed(abs, **options)], ids=['capture', 'graphed'])
+def test_wrong_arguments(cp: Any, of: Any) -> None:
     for error, options, text in (
         (ValueError, {'lanes': 4}, "lanes is 'auto' or None, got 4"),
         (TypeError, {'lanes': 'auto', 'memory_limit': 1.5}, 'memory_limit is a number of bytes, got 1.5'),
         (ValueError, {'lanes': 'auto', 'memory_limit': 0}, 'memory_limit must be 1 or more, got 0'),
         (ValueError, {'memory_limit': 512}, "memory_limit= goes with lanes='auto' only"),
-        (ValueError, {'lanes': 'auto', 'update': graph}, "lanes='auto' goes neither with into= nor with update="),
     ):
         with pytest.raises(error, match=text):
-            ck.capture(**options)  # type: ignore[arg-type]
+            of(**options)
+
+
+def test_a_graph_that_is_updated_gets_no_lanes(cp: Any) -> None:
+    graph = branches(cp, cp.arange(SIZE, dtype='f8'))[0].graph
+    with pytest.raises(ValueError, match="lanes='auto' goes neither with into= nor with update="):
+        ck.capture(lanes='auto', update=graph)
     with pytest.raises(ck.ClosedError, match=r'Capture\.relaned'):
         _ = ck.capture(lanes='auto').relaned

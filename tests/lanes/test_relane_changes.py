@@ -11,7 +11,7 @@ import capturekit as ck
 from capturekit.analysis.node_memory import TooManyError
 from capturekit.lanes import new_order
 from tests.captured import values
-from tests.lanes.test_relane import SAME, chain, wanted
+from tests.lanes.test_relane import SAME, chain, launch_right, wanted
 
 
 def test_an_array_put_in_anothers_place_is_ordered(cp: Any) -> None:
@@ -36,8 +36,7 @@ def test_rebinding_keeps_the_order_that_is_needed(cp: Any) -> None:
     new = [cp.zeros(8) for _ in range(2)]
     graph.rebind((outs[0], new[0]), (outs[1], new[1]))
     assert graph.edges == [(0, 1), (2, 3)]
-    graph.launch()
-    assert [values(out) for out in new] == wanted(2)
+    launch_right(graph, new)
     graph.rebind((new[0], new[1]), (new[1], new[0]))
     graph.launch()
     assert [values(out) for out in new] == wanted(2)[::-1]
@@ -52,8 +51,7 @@ def test_what_is_switched_off_may_be_switched_on_again(cp: Any) -> None:
     graph.launch()
     assert [values(out) for out in outs] == [wanted(1)[0], [0.0] * 8] and report.compared == SAME
     graph.enable(2)
-    graph.launch()
-    assert [values(out) for out in outs] == wanted(2)
+    launch_right(graph, outs)
     graph, outs, _x = chain(cp, 2)
     report = graph.relane()
     graph.disable(0)
@@ -92,8 +90,7 @@ def test_another_recording_is_taken_over_in_place(cp: Any, how: str) -> None:
         other, outs, _more = chain(cp, 3)
         assert graph.update(other).how == 'updated'
     assert graph.edges == [(0, 1), (2, 3), (4, 5)] and graph.recording.edge_count == 3
-    graph.launch()
-    assert [values(out) for out in outs] == wanted(3)
+    launch_right(graph, outs)
 
 
 def test_a_child_graph_in_the_place_of_another_one(cp: Any) -> None:
@@ -153,5 +150,4 @@ def test_a_recording_that_can_not_be_taken_over_is_as_it_was(cp: Any) -> None:
     assert [values(out) for out in (*outs, *others)] == [*wanted(3), *wanted(2)]
     assert graph.update(other, instantiate=True).how == 'instantiated'
     assert graph.edges == [(0, 1), (2, 3)]
-    graph.launch()
-    assert [values(out) for out in others] == wanted(2)
+    launch_right(graph, others)
