@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from capturekit.cli.examples import LESSONS, program
-from tests import notebooks, pages
+from tests import evidence, notebooks, pages
 from tests.command import ROOT, called
 from tests.pages import DOCS, without_handles
 from tests.test_layers import LAYERS
@@ -151,3 +151,19 @@ def test_all_commands_are_in_the_guide_and_in_the_readme() -> None:
 def test_notebooks_show_what_they_give(path: Path) -> None:
     found = notebooks.saved(notebooks.run(path))
     assert without_handles(path.read_text(encoding='utf-8')) == without_handles(found), 'python -m tests.notebooks'
+
+
+# -- committed results, of which docs/evidence.md is made -----------------------------------------------------------
+
+
+@pytest.mark.parametrize('path', sorted(evidence.BENCHMARKS.glob('*.json')), ids=lambda path: path.stem)
+def test_committed_runs_name_their_machine_and_have_no_errors(path: Path) -> None:
+    run = json.loads(path.read_text())
+    assert {'device', 'driver', 'runtime', 'python', 'torch', 'numpy'} <= run['machine'].keys()
+    assert [line['name'] for line in run['lines'] if line.get('error')] == []
+
+
+def test_every_guarded_call_left_the_capture_good() -> None:
+    calls = evidence.rows(evidence.GUARDED)
+    assert len(calls) > 350
+    assert {(row['origin'], row['lane'], row['launched']) for row in calls} == {('Active', 'Active', 'yes')}
