@@ -293,3 +293,17 @@ def test_a_fault_at_the_end_of_a_run_leaves_it_eager(
     assert "could not be followed: ZeroDivisionError('at the end')" in fn.variants[0].reason
     assert watching.FAULT in caplog.text and faults != []
     faults.clear()
+
+
+def test_the_wrappers_of_a_capture_elsewhere_are_no_replacement(sim: Any) -> None:
+    fn = ck.graphed(lambda x: sim.concatenate([x, x + sim.cuda.get_current_stream().ptr * 0]))
+    plain = ck.graphed(lambda x: sim.exp(x.sum()) + sim.linalg.norm(x))
+    x = sim.zeros(2)
+    for _ in range(3):
+        plain(x)
+        fn(x)
+    environment = plain.variants[0].environment
+    assert environment is not None
+    with ck.capture():
+        assert environment.changed() is None
+    assert environment.changed() is None and len(plain.variants) == 1
