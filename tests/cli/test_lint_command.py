@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from tests.command import ROOT, called
+from tests.cli.test_by_environment import python
+from tests.command import ROOT, Ran, called
 
 # -- the command ----------------------------------------------------------------------------------------------
 
@@ -40,15 +38,13 @@ STEP = 11
 BODY = 17
 
 
-def lint(
-    tmp_path: Path, lines: str, *options: str, mark: str = '', args: tuple[str, ...] = ()
-) -> subprocess.CompletedProcess[str]:
+def lint(tmp_path: Path, lines: str, *options: str, mark: str = '', args: tuple[str, ...] = ()) -> Ran:
     path = tmp_path / 'script.py'
     path.write_text(SCRIPT.format(lines=textwrap.indent(textwrap.dedent(lines), '    '), mark=mark))
     return called('lint', '--simulate', *options, str(path), *args)
 
 
-def found_in(ran: subprocess.CompletedProcess[str]) -> list[tuple[int, str]]:
+def found_in(ran: Ran) -> list[tuple[int, str]]:
     """Line and rule of each finding that was printed."""
     lines = re.findall(r'^\S*script\.py:(\d+)[^\[\n]*: \[([\w-]+)\]', ran.stdout, re.MULTILINE)
     return [(int(line), rule) for line, rule in lines]
@@ -318,31 +314,17 @@ def test_unmarked(cp):
 """
 
 
-def pytest_in(tmp_path: Path, tests: str) -> subprocess.CompletedProcess[str]:
-    (tmp_path / 'test_it.py').write_text(textwrap.dedent(tests))
-    return subprocess.run(
-        [sys.executable, '-m', 'pytest', '-p', 'capturekit.cli.pytest_plugin', '--strict-markers', '-rA', 'test_it.py'],
-        cwd=tmp_path,
-        env={**os.environ, 'PYTHONPATH': str(ROOT), 'PYTEST_DISABLE_PLUGIN_AUTOLOAD': '1'},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-
-def test_plugin(tmp_path: Path) -> None:
-    ran = pytest_in(tmp_path, TESTS)
-    words = re.findall(r'^(PASSED|FAILED) test_it.py::(\w+)', ran.stdout, re.MULTILINE)
-    outcome = {test: word for word, test in words}
-    assert outcome == {
-        'test_safe': 'PASSED',
-        'test_reads': 'FAILED',
-        'test_waits': 'PASSED',
-        'test_waits_strictly': 'FAILED',
-        'test_fails': 'FAILED',
-        'test_wrong': 'FAILED',
-        'test_fixture': 'PASSED',
-        'test_unmarked': 'PASSED',
+def test_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / 'test_it.py').write_text(TESTS)
+    monkeypatch.setenv('PYTEST_DISABLE_PLUGIN_AUTOLOAD', '1')
+    options = ('-p', 'capturekit.cli.pytest_plugin', '--strict-markers', '-rA')
+    ran = python('-m', 'pytest', *options, 'test_it.py', cwd=tmp_path, simulate='0')
+    outcomes: dict[str, set[str]] = {'PASSED': set(), 'FAILED': set()}
+    for word, test in re.findall(r'^(PASSED|FAILED) test_it.py::test_(\w+)', ran.stdout, re.MULTILINE):
+        outcomes[word].add(test)
+    assert outcomes == {
+        'PASSED': {'safe', 'waits', 'fixture', 'unmarked'},
+        'FAILED': {'reads', 'waits_strictly', 'fails', 'wrong'},
     }
     assert 'not capture-safe: 1 found' in ran.stdout
     assert 'test_it.py:17 in test_reads: [host-read] ndarray.get() on lane 0, the origin' in ran.stdout

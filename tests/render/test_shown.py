@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import sys
-import types
 from typing import Any
 
 import pytest
 
 import capturekit as ck
 from capturekit.render import to_text
+from tests.render.test_failed import Notebook
 
 
 def graph(sim: Any) -> ck.Graph:
@@ -85,12 +85,6 @@ def test_show_prints_on_a_terminal_also_of_ascii(
 
 
 def test_show_displays_in_a_notebook(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[Any] = []
-    ipython, display = types.ModuleType('IPython'), types.ModuleType('IPython.display')
-    ipython.get_ipython = lambda: types.SimpleNamespace(kernel=object())  # type: ignore[attr-defined]
-    display.display = shown.append  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, 'IPython', ipython)
-    monkeypatch.setitem(sys.modules, 'IPython.display', display)
-    made = graph(sim)
+    made, ipython = graph(sim), Notebook(monkeypatch, object())
     made.show()
-    assert shown == [made.recording]
+    assert ipython.displayed == [made.recording]
