@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from typing import Any
 
@@ -13,12 +12,11 @@ import capturekit as ck
 from capturekit.graphed.explanation import explanation
 from capturekit.graphed.number_arguments import NumberArguments
 from capturekit.graphed.tally import Tally
+from tests.graphed.test_faster_way import in_short
 
 
 def explained(fn: Any) -> list[str]:
-    out = io.StringIO()
-    fn.explain(out)
-    return out.getvalue().splitlines()
+    return in_short(fn).splitlines()
 
 
 class Plan:
