@@ -6,8 +6,9 @@ import io
 import os
 import subprocess
 import sys
+import textwrap
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest import mock
@@ -15,10 +16,12 @@ from unittest import mock
 from capturekit.cli import main
 
 ROOT = Path(__file__).parents[1]
+Ran = subprocess.CompletedProcess[str]
+Way = Callable[..., Ran]
 _OF_HERE = tuple(str(path) for path in (sys.prefix, sys.base_prefix, ROOT / 'capturekit', ROOT / 'tests'))
 
 
-def started(*args: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+def started(*args: str, cwd: Path = ROOT, **environment: str) -> Ran:
     """Run a command line in a process of its own."""
     return subprocess.run(
         [sys.executable, '-m', 'capturekit', *args],
@@ -30,7 +33,7 @@ def started(*args: str, cwd: Path = ROOT, **environment: str) -> subprocess.Comp
     )
 
 
-def called(*args: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+def called(*args: str, cwd: Path = ROOT, **environment: str) -> Ran:
     """Run a command line in this process; return what :func:`started` does."""
     out, err = io.StringIO(), io.StringIO()
     first = mock.patch.multiple(sys, __stdout__=out, __stderr__=err)
@@ -40,6 +43,13 @@ def called(*args: str, cwd: Path = ROOT, **environment: str) -> subprocess.Compl
         except SystemExit as left:
             status = _status(left.code)
     return subprocess.CompletedProcess(args, status, out.getvalue(), err.getvalue())
+
+
+def run(folder: Path, script: str, *options: str, args: Sequence[str] = (), way: Way = called) -> Ran:
+    """Run a script, given as text, on the simulated device."""
+    path = folder / 'script.py'
+    path.write_text(textwrap.dedent(script))
+    return way('run', '--simulate', *options, str(path), *args)
 
 
 def _status(code: object) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from capturekit.cli.examples import LESSONS, program
-from tests import notebooks, pages
+from tests import evidence, notebooks, pages
 from tests.command import ROOT, called
 from tests.pages import DOCS, without_handles
 from tests.test_layers import LAYERS
@@ -61,22 +61,11 @@ def test_the_pages_have_at_most_20000_words() -> None:
     assert sum(words.values()) <= 20_000, words
 
 
-def test_a_page_is_one_script_with_its_own_lines() -> None:
-    page = 'a\n```python\nx = 1\n```\nb\n```py\nnot run\n```\n```python\nprint(x)\n```\n```text\n1\n```\n'
-    assert pages.script(page, marked=False) == '\n\nx = 1\n\n\n\n\n\n\nprint(x)\n'
-
-
 def test_an_example_that_fails_is_named(tmp_path: Path) -> None:
     path = tmp_path / 'page.md'
     path.write_text('```python\n1 / 0\n```\n')
     with pytest.raises(RuntimeError, match=r'(?s)^page\.md:.*ZeroDivisionError'):
         pages.printed(path)
-
-
-def test_an_output_that_changed_is_written(tmp_path: Path) -> None:
-    path = tmp_path / 'page.md'
-    path.write_text('```python\nprint(1 + 1)\n```\n```text\n3\n```\n')
-    assert pages.with_outputs(path) == '```python\nprint(1 + 1)\n```\n```text\n2\n```\n'
 
 
 # -- what is made of the code ---------------------------------------------------------------------------------
@@ -164,9 +153,17 @@ def test_notebooks_show_what_they_give(path: Path) -> None:
     assert without_handles(path.read_text(encoding='utf-8')) == without_handles(found), 'python -m tests.notebooks'
 
 
-def test_a_cell_shows_what_it_prints_and_its_last_value() -> None:
-    names: dict[str, object] = {}
-    assert notebooks.outputs('print("a")\nx = 2', 'cell 1', names)[0]['text'] == ['a\n']
-    (shown,) = notebooks.outputs('x + 1', 'cell 2', names)
-    assert shown['data'] == {'text/plain': ['3']} and shown['execution_count'] == 2
-    assert notebooks.outputs('x = 1', 'cell 3', names) == []
+# -- committed results, of which docs/evidence.md is made -----------------------------------------------------------
+
+
+@pytest.mark.parametrize('path', sorted(evidence.BENCHMARKS.glob('*.json')), ids=lambda path: path.stem)
+def test_committed_runs_name_their_machine_and_have_no_errors(path: Path) -> None:
+    run = json.loads(path.read_text())
+    assert {'device', 'driver', 'runtime', 'python', 'torch', 'numpy'} <= run['machine'].keys()
+    assert [line['name'] for line in run['lines'] if line.get('error')] == []
+
+
+def test_every_guarded_call_left_the_capture_good() -> None:
+    calls = evidence.rows(evidence.GUARDED)
+    assert len(calls) > 350
+    assert {(row['origin'], row['lane'], row['launched']) for row in calls} == {('Active', 'Active', 'yes')}

@@ -279,21 +279,3 @@ def test_tests_use_public_names() -> None:
     every = trees('tests').items()
     found = [f'{path}:{node.lineno} {node.attr}' for path, tree in every for node in private_reads(tree)]
     assert len(found) <= PRIVATE_READS, found
-
-
-def test_the_measures_see_what_they_are_for() -> None:
-    text = '''def f():
-    """Text."""
-    if 1:
-        for _ in ():
-            pass
-    elif 2:
-        pass
-    else:
-        x._lock
-'''
-    tree = ast.parse(text)
-    ((_, function),) = functions_of(tree)
-    assert (lines_of_function(function), depth_of(function)) == (8, 2)
-    assert [node.attr for node in private_reads(tree)] == ['_lock']
-    assert over(iter([('f', 8), ('g', 7)]), 7) == ['f has 8']

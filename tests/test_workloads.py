@@ -70,6 +70,9 @@ def test_relaning_and_rebinding(sim: Any, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_wrong_way_is_an_error_and_the_others_go_on(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ways = Gelu.ways
 
+    def broken() -> Way:
+        raise ValueError('no such kernel')
+
     def one_wrong(self: Gelu) -> dict[str, Any]:
         found = ways(self)
 
@@ -77,16 +80,13 @@ def test_a_wrong_way_is_an_error_and_the_others_go_on(sim: Any, monkeypatch: pyt
             way = found['graphed, fast']()
             return Way(way.call, lambda: {'0': way.results()['0'] + np.float32(1e-3)})
 
-        def broken() -> Way:
-            raise ValueError('no such kernel')
-
         return {**found, 'graphed': wrong, 'graph': broken}
 
     monkeypatch.setattr(Gelu, 'ways', one_wrong)
-    found = {line.name: line for line in lines(sim, Gelu(sim, (2, 3)), timed=False)}
-    assert found['GELU (2, 3): graphed / eager'].error.startswith('CheckFailed: off by 0.00')
-    assert found['GELU (2, 3): graph / eager'].error == 'ValueError: no such kernel'
-    assert sum(bool(line.error) for line in found.values()) == 2
+    found = {line.name: line.error for line in lines(sim, Gelu(sim, (2, 3)), timed=False) if line.error}
+    assert found.keys() == {'GELU (2, 3): graphed / eager', 'GELU (2, 3): graph / eager'}
+    assert found['GELU (2, 3): graphed / eager'].startswith('CheckFailed: off by 0.00')
+    assert found['GELU (2, 3): graph / eager'] == 'ValueError: no such kernel'
     with pytest.raises(CheckFailed, match='shape'):
         largest_error('y', np.zeros((2, 1)), np.ones(2))
     assert largest_error('y', np.array([1, np.nan]), np.ones(2)) == np.inf

@@ -67,9 +67,11 @@ def line() -> int:
     return sys._getframe(1).f_lineno
 
 
-def only(report: ck.Concurrency, kind: str) -> Obstacle:
+def only(report: ck.Concurrency, kind: str, at: int | None = None) -> Obstacle:
+    """The first obstacle of a kind, which is at a line of this file."""
     found = [one for one in report.obstacles if one.kind == kind]
     assert found, str(report)
+    assert at is None or (found[0].at is not None and found[0].at.line == at)
     return found[0]
 
 
@@ -86,8 +88,7 @@ def test_an_edge_that_nothing_needs_is_named_with_its_wait(bench: Bench) -> None
         with b:
             bench.work(y)
     report = cap.graph.concurrency()
-    found = only(report, 'needless edge')
-    assert found.at is not None and found.at.line == planted
+    found = only(report, 'needless edge', planted)
     assert found.nodes == (0, 1)
     assert found.gain_us == pytest.approx(report.ideal_us / 2, rel=0.4)
     assert not cap.graph.races()
@@ -114,8 +115,7 @@ def test_a_lane_that_stands_still_is_named_with_its_wait(bench: Bench) -> None:
             cap.join(a)
             planted = line() - 1
             bench.spin(x[: y.size], 10_000, y)
-    found = only(cap.graph.concurrency(), 'waits')
-    assert found.at is not None and found.at.line == planted
+    found = only(cap.graph.concurrency(), 'waits', planted)
     assert found.gain_us == pytest.approx(30, rel=0.4)
     assert found.text.startswith('lane 0 is idle')
 
@@ -129,8 +129,7 @@ def test_a_lane_too_short_to_matter_is_named_with_its_fork(bench: Bench) -> None
                 bench.work(x, 2)
             with b:
                 bench.cp.add(tiny, 1, out=tiny)
-    found = only(cap.graph.concurrency(), 'short lane')
-    assert found.at is not None and found.at.line == planted
+    found = only(cap.graph.concurrency(), 'short lane', planted)
     assert found.text.startswith('lane 2 has ')
 
 
@@ -142,8 +141,7 @@ def test_independent_work_on_one_lane_is_named(bench: Bench) -> None:
         bench.spin(y, 10_000, y)
         planted = line() - 1
         bench.work(y)
-    found = only(cap.graph.concurrency(), 'needless edge')
-    assert found.at is not None and found.at.line == planted
+    found = only(cap.graph.concurrency(), 'needless edge', planted)
     assert 'comes after, on the same lane' in found.text
 
 
@@ -215,7 +213,8 @@ def test_a_kernel_that_fills_the_device_is_named() -> None:
     assert [one.nodes for one in report.obstacles if one.kind == 'fills the GPU'] == [(0,), (1,)]
     assert only(report, 'one after the other').nodes == (0, 1)
     small = studied([1, 2], [], spans, 132 * 2048, grid=(16, 1, 1), block=(256, 1, 1))
-    assert not [one for one in small.obstacles if one.kind == 'fills the GPU']
+    alone = studied([1, 2], [(0, 1)], spans, 132 * 2048, grid=(4000,), block=(256,))
+    assert not [one for one in (*small.obstacles, *alone.obstacles) if one.kind == 'fills the GPU']
 
 
 def test_a_kernel_does_not_fill_the_devices_beside_its_own() -> None:
@@ -228,11 +227,6 @@ def test_a_kernel_does_not_fill_the_devices_beside_its_own() -> None:
     apart = studied([1, 2], [], [(0.0, 40.0), (40.0, 80.0)], 132 * 2048, **where)
     said = str(only(apart, 'one after the other'))
     assert 'lanes 1 and 2 (devices 0 and 1)' in said and 'one is over before' in said and 'fills' not in said
-
-
-def test_a_kernel_that_fills_the_device_alone_is_no_obstacle() -> None:
-    report = studied([1, 2], [(0, 1)], [(0, 40), (40, 80)], 132 * 2048, grid=(4000,), block=(256,))
-    assert not [one for one in report.obstacles if one.kind == 'fills the GPU']
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)), max_size=9), st.lists(
@@ -248,25 +242,29 @@ def test_times_at_once_are_counted_by_the_microsecond(one: list[Any], other: lis
 # -- the call -------------------------------------------------------------------------------------------------
 
 
-def test_the_report_is_data_and_text(cp: Any) -> None:
+def added(cp: Any, times: int) -> ck.Graph:
     x = cp.zeros(64)
     with ck.capture() as cap:
-        cp.add(x, 1, out=x)
-    report = cap.graph.concurrency()
-    assert report.source == cap.graph.recording.timeline.source
+        for _ in range(times):
+            cp.add(x, 1, out=x)
+    return cap.graph
+
+
+def test_the_report_is_data_and_text(cp: Any) -> None:
+    graph = added(cp, 1)
+    report = graph.concurrency()
+    assert report.source == graph.recording.timeline.source
     assert json.loads(json.dumps(report.to_json()))['critical'] == [0]
     assert 'no obstacle was found' in str(report)
 
 
 def test_a_timeline_that_is_there_is_used(sim: Any) -> None:
-    x = sim.zeros(64)
-    with ck.capture() as cap:
-        sim.add(x, 1, out=x)
-    made = cap.graph.measure(launches=2)
-    launched = cap.graph.launches
-    cap.graph.concurrency()
-    cap.graph.concurrency(made)
-    assert cap.graph.launches == launched
+    made = added(sim, 1)
+    timeline = made.measure(launches=2)
+    launched = made.launches
+    made.concurrency()
+    made.concurrency(timeline)
+    assert made.launches == launched
 
 
 def test_a_timeline_of_before_a_change_is_measured_anew(bench: Bench) -> None:
@@ -286,16 +284,11 @@ def test_a_timeline_of_before_a_change_is_measured_anew(bench: Bench) -> None:
 
 
 def test_bad_arguments_are_told_at_the_call(sim: Any) -> None:
-    x = sim.zeros(64)
-    with ck.capture() as cap:
-        sim.add(x, 1, out=x)
-    with ck.capture() as other:
-        sim.add(x, 1, out=x)
-        sim.add(x, 1, out=x)
+    graph = added(sim, 1)
     with pytest.raises(TypeError, match='measure'):
-        cap.graph.concurrency(3)
+        graph.concurrency(3)
     with pytest.raises(ValueError, match='another graph'):
-        cap.graph.concurrency(other.graph.measure(launches=1))
-    cap.graph.close()
+        graph.concurrency(added(sim, 2).measure(launches=1))
+    graph.close()
     with pytest.raises(ck.ClosedError):
-        cap.graph.concurrency()
+        graph.concurrency()

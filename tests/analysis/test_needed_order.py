@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from capturekit.analysis import node_memory
 from capturekit.analysis.node_memory import Memory, TooManyError, needed_edges
-from capturekit.driver.node_accesses import Access, linear, overlap
+from capturekit.driver.node_accesses import Access, overlap
 from capturekit.model.dag import Order
 from tests.examples import examples
 
@@ -71,19 +71,6 @@ def graphs(draw: st.DrawFn, lanes: int) -> tuple[int, Edges, list[Memory]]:
 def test_the_edges_are_those_of_the_definition(graph: tuple[int, Edges, list[Memory]]) -> None:
     count, edges, touched = graph
     assert set(needed_edges(Order(count, edges), touched)) == wanted(count, edges, touched)
-
-
-def test_a_node_of_unknown_memory_keeps_its_order_with_all() -> None:
-    touched: list[Memory] = [[linear(n << 34, 8, True)] for n in range(1, 6)]
-    touched[2] = None
-    row = [(0, 1), (1, 2), (2, 3), (3, 4)]
-    assert needed_edges(Order(5, row), touched) == [(0, 2), (1, 2), (2, 3), (2, 4)]
-
-
-def test_what_a_write_covers_counts_for_nodes_beside_it() -> None:
-    """Node 1 writes all that node 0 wrote. Node 2 is in no order with node 1: its order with node 0 is left."""
-    touched: list[Memory] = [[linear(1 << 34, 8, True)], [linear(1 << 34, 8, True)], [linear(1 << 34, 8, False)]]
-    assert needed_edges(Order(3, [(0, 1), (0, 2)]), touched) == [(0, 1), (0, 2)]
 
 
 def test_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

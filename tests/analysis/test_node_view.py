@@ -11,7 +11,7 @@ from capturekit.analysis.node_view import Look
 from capturekit.driver.node_reader import NodeInfo
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.plan import Part
-from capturekit.model.recording import Recording, Span
+from capturekit.model.recording import Span
 
 
 def test_nodes_and_edges(sim: Any) -> None:
@@ -92,23 +92,6 @@ def test_children_pointers_and_nodes_that_no_line_made(sim: Any) -> None:
     assert [(node.kind, node.detail) for node in child.inner] == [('memset', {'dst': 64})]
     assert look.edges == [(0, 1), (1, 2)]
     memory.hold().release()
-
-
-def test_a_recording_is_described(sim: Any, tmp_path: Any) -> None:
-    x = sim.arange(4.0)
-    with ck.capture() as cap:
-        y = x + 1
-        y * 2
-    assert cap.recording.graph == []
-    described = cap.graph.describe()
-    assert described is cap.recording
-    assert [(node.kind, node.name, node.lane) for node in described.graph] == [
-        ('kernel', 'cupy_add', 0), ('kernel', 'cupy_multiply', 0),
-    ]  # fmt: skip
-    assert described.arrows == [(0, 1)]
-    described.save(tmp_path / 'r.json')
-    again = Recording.load(tmp_path / 'r.json')
-    assert (again.graph, again.arrows) == (described.graph, described.arrows)
 
 
 def test_a_closed_graph_is_not_looked_into(sim: Any) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.command import ROOT, called
+from tests.cli.test_by_environment import python
+from tests.command import called
 
 SCRIPT = """\
 import atexit, sys, threading, time
@@ -65,8 +63,5 @@ def test_a_refusal_of_a_callback_is_told(tmp_path: Path, end: str) -> None:
 @pytest.mark.parametrize('left', ['a callback that others follow', 'a thread'])
 def test_the_first_capture_may_come_last(tmp_path: Path, left: str) -> None:
     (tmp_path / 'script.py').write_text(f'{SCRIPT}{LEFT[left]}\n')
-    environment = {**os.environ, 'PYTHONPATH': str(ROOT), 'CAPTUREKIT_SIMULATE': '1'}
-    done = subprocess.run(
-        [sys.executable, 'script.py'], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
-    )
+    done = python('script.py', cwd=tmp_path)
     assert done.stdout.split('\n') == [*['first'] * ('others' in left), 'right True', ''], done.stderr

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
-from capturekit.simulated import install, uninstall
 from tests.pages import blocks
 
 ROOT = Path(__file__).parents[2]
@@ -48,35 +48,18 @@ def test_run_heeds_it_and_says_it_once(first: Path) -> None:
     assert (done.returncode, done.stderr) == (0, SAID.replace('seed 0', 'seed 3'))
 
 
-def test_it_can_be_off(tmp_path: Path) -> None:
-    done = python('-c', 'import sys, capturekit; print("cupy" in sys.modules)', cwd=tmp_path, simulate='0')
-    assert (done.returncode, done.stdout, done.stderr) == (0, 'False\n', '')
-
-
-def test_any_other_value_is_refused(tmp_path: Path) -> None:
-    done = python('-c', 'import capturekit', cwd=tmp_path, simulate='yes')
-    assert (
-        done.returncode == 1
-        and "CAPTUREKIT_SIMULATE must be 1 (simulate) or 0 (do not), and it is 'yes'" in done.stderr
-    )
-
-
-def test_a_real_cupy_that_came_first_is_said(tmp_path: Path) -> None:
-    done = python('-c', REAL + 'import capturekit', cwd=tmp_path)
-    assert done.returncode == 1
-    assert 'the real CuPy was imported before capturekit' in done.stderr
-    assert 'Put `import capturekit` before `import cupy`' in done.stderr
-
-
-def test_install_takes_no_arguments() -> None:
-    install()
-    try:
-        import cupy as cp
-
-        assert cp.__capturekit_simulated__ is not None
-        assert int(cp.arange(4).sum()) == 6
-    finally:
-        uninstall()
+@pytest.mark.parametrize(
+    ('code', 'simulate', 'said'),
+    [
+        ('import sys, capturekit; assert "cupy" not in sys.modules', '0', ''),
+        ('import capturekit', 'yes', "CAPTUREKIT_SIMULATE must be 1 (simulate) or 0 (do not), and it is 'yes'"),
+        (f'{REAL}import capturekit', '1', 'the real CuPy was imported before capturekit'),
+        (f'{REAL}import capturekit', '1', 'Put `import capturekit` before `import cupy`'),
+    ],
+)
+def test_it_can_be_off_and_what_is_wrong_is_said(tmp_path: Path, code: str, simulate: str, said: str) -> None:
+    done = python('-c', code, cwd=tmp_path, simulate=simulate)
+    assert (done.returncode, done.stderr) == (0, '') if not said else done.returncode == 1 and said in done.stderr
 
 
 CONFTEST = 'import cupy\nimport pytest\n\n@pytest.fixture\ndef x():\n    return cupy.arange(4.0)\n'
@@ -91,30 +74,21 @@ def test_doubles(x):
     assert float(y.sum()) == 12
     assert 'simulated' in cp.__version__
 """
-PLUGIN = ('-p', 'capturekit.cli.pytest_plugin')
+#: Names the plugin where the checkout is not installed.
+PLUGIN = ['-p', 'capturekit.cli.pytest_plugin']
 
 
-def tried(tmp_path: Path, *args: str, simulate: str = '') -> subprocess.CompletedProcess[str]:
-    """Run a project's tests, whose conftest.py imports CuPy; capturekit may be installed here or not."""
+@pytest.mark.parametrize('way', ['side by side', 'environment'])
+def test_a_projects_own_tests(tmp_path: Path, way: str) -> None:
+    """Their conftest.py imports CuPy; capturekit may be installed here or not."""
     (tmp_path / 'conftest.py').write_text(CONFTEST)
     (tmp_path / 'test_mine.py').write_text(TEST)
-    return python('-m', 'pytest', '-p', 'no:cacheprovider', *args, cwd=tmp_path, simulate=simulate)
-
-
-def test_a_projects_own_tests_side_by_side(tmp_path: Path) -> None:
-    pytest.importorskip('xdist')
-    done = tried(tmp_path, *_plugin(), '--capturekit-simulate', '-n', '1')
+    plugin = [] if any(one.name == 'capturekit' for one in entry_points(group='pytest11')) else PLUGIN
+    options = [] if way == 'environment' else ['--capturekit-simulate', '-n', '1']
+    if options:
+        pytest.importorskip('xdist')
+    command = ('-m', 'pytest', '-p', 'no:cacheprovider', *plugin, *options)
+    done = python(*command, cwd=tmp_path, simulate='' if options else '1')
     assert done.returncode == 0 and '1 passed' in done.stdout, done.stdout + done.stderr
-    assert 'capturekit: on the simulated device, seed 0 (--capturekit-simulate was given)' in done.stdout
-
-
-def test_pytest_heeds_the_environment(tmp_path: Path) -> None:
-    done = tried(tmp_path, *_plugin(), simulate='1')
-    assert done.returncode == 0 and '1 passed' in done.stdout, done.stdout + done.stderr
-
-
-def _plugin() -> tuple[str, ...]:
-    """Name the plugin where the checkout is not installed."""
-    from importlib.metadata import entry_points
-
-    return () if any(one.name == 'capturekit' for one in entry_points(group='pytest11')) else PLUGIN
+    told = 'capturekit: on the simulated device, seed 0 (--capturekit-simulate was given)'
+    assert (told in done.stdout) == bool(options)

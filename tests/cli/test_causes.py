@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from tests.command import called, started
+from tests.command import Ran, called, run, started
 
 #: A script that records by hand; its body is indented below ``begin_capture()``.
 BY_HAND = """\
@@ -63,12 +62,6 @@ PROGRAMS = {
 }  # fmt: skip
 
 
-def run(tmp_path: Path, script: str, *options: str, alone: bool = False) -> subprocess.CompletedProcess[str]:
-    path = tmp_path / 'script.py'
-    path.write_text(script)
-    return (started if alone else called)('run', '--simulate', *options, str(path))
-
-
 def by_hand(body: str, after: str) -> str:
     return BY_HAND.format(body=textwrap.indent(body.strip(), ' ' * 8)) + after + '\n'
 
@@ -79,7 +72,7 @@ def line(script: str, mark: str) -> int:
     return found
 
 
-def shown(ran: subprocess.CompletedProcess[str]) -> list[int]:
+def shown(ran: Ran) -> list[int]:
     """The innermost line of each traceback that is shown, in the order of the text."""
     blocks = ran.stderr.split('Traceback (most recent call last):\n')[1:]
     return [int(re.findall(r'File ".*script\.py", line (\d+)', block)[-1]) for block in blocks]
@@ -89,7 +82,8 @@ def shown(ran: subprocess.CompletedProcess[str]) -> list[int]:
 @pytest.mark.parametrize('options', [(), ('--traceback', 'full')], ids=['short', 'full'])
 def test_the_first_cause_is_shown_first(tmp_path: Path, name: str, options: tuple[str, ...]) -> None:
     script = by_hand(*PROGRAMS[name])
-    ran = run(tmp_path, script, *options, alone=name == 'a thread that ends')  # else pytest hears of the thread
+    way = started if name == 'a thread that ends' else called  # else pytest hears of the thread
+    ran = run(tmp_path, script, *options, way=way)
     assert ran.returncode == 1
     then = line(script, 'Timed' if 'context manager' in name else 'then')
     found = list(dict.fromkeys(shown(ran)))
@@ -124,13 +118,6 @@ def test_a_program_that_gives_up_shows_why(tmp_path: Path, leave: str) -> None:
     assert shown(ran) == [line(script, 'first')] and 'and ended the program.' in ran.stderr
     fine = run(tmp_path, by_hand('try:\n    float(y[0])\nexcept Exception:\n    sys.exit()', 'record()'))
     assert (fine.returncode, shown(fine)) == (0, [])
-
-
-def test_a_capture_that_was_left_open_shows_why(tmp_path: Path) -> None:
-    script = by_hand('stream.synchronize()  # first', 'with contextlib.suppress(RuntimeError): record()')
-    ran = run(tmp_path, script)
-    assert ran.returncode == 1 and shown(ran) == [line(script, 'first')]
-    assert ran.stderr.endswith('was never ended and made no graph: call `end_capture()`\n')
 
 
 def test_a_refusal_that_did_no_harm_is_not_shown(tmp_path: Path) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from tests.command import ROOT, called
+from tests.cli.test_by_environment import python
+from tests.command import ROOT, Ran, called
 
 # -- the command ----------------------------------------------------------------------------------------------
 
@@ -40,24 +38,65 @@ STEP = 11
 BODY = 17
 
 
-def lint(
-    tmp_path: Path, lines: str, *options: str, mark: str = '', args: tuple[str, ...] = ()
-) -> subprocess.CompletedProcess[str]:
+def lint(tmp_path: Path, lines: str, *options: str, mark: str = '', args: tuple[str, ...] = ()) -> Ran:
     path = tmp_path / 'script.py'
     path.write_text(SCRIPT.format(lines=textwrap.indent(textwrap.dedent(lines), '    '), mark=mark))
     return called('lint', '--simulate', *options, str(path), *args)
 
 
-def found_in(ran: subprocess.CompletedProcess[str]) -> list[tuple[int, str]]:
+def found_in(ran: Ran) -> list[tuple[int, str]]:
     """Line and rule of each finding that was printed."""
     lines = re.findall(r'^\S*script\.py:(\d+)[^\[\n]*: \[([\w-]+)\]', ran.stdout, re.MULTILINE)
     return [(int(line), rule) for line, rule in lines]
 
 
-def test_what_no_capture_is_to_hold_is_not_judged(tmp_path: Path) -> None:
-    ran = lint(tmp_path, 'with ck.capture() as cap:\n    y = x * 3\ncap.graph.launch()\nfloat(y[1])')
-    assert (ran.returncode, found_in(ran)) == (0, [])
-    assert ran.stdout.splitlines()[-1] == 'nothing found: looked at 1 capture'
+EAGER = 'with ck.capture() as cap:\n    y = x * 3\ncap.graph.launch()\nfloat(y[1])'
+CAUGHT = """\
+side = cp.cuda.Stream(non_blocking=True)
+try:
+    with ck.capture() as cap:
+        side.wait_event(cap.stream.record())
+        with side:
+            y = x * 3
+except ck.UnjoinedError:
+    pass
+"""
+BY_HAND = """\
+s = cp.cuda.Stream(non_blocking=True)
+with s:
+    s.begin_capture()
+    y = x * 2
+    {}
+    graph = s.end_capture()
+graph.launch(s)
+"""
+GRAPHED = """\
+@ck.graphed
+def f(x):
+    {}
+    return x * 2
+for _ in range(4):
+    y = f(x)
+assert y[1] == 2
+"""
+
+
+@pytest.mark.parametrize(
+    ('body', 'found', 'looked'),
+    [
+        (EAGER, [], '1 capture'),
+        (CAUGHT, [(5, 'unjoined')], '1 capture'),
+        (BY_HAND.format('pass'), [], '1 capture'),
+        (BY_HAND.format('s.synchronize()'), [(4, 'sync-captured')], '1 capture'),
+        (GRAPHED.format('x = x / max(1, float(x[1]))'), [], '1 function (f)'),
+        (GRAPHED.format('cp.random.default_rng()'), [(2, 'UnsupportedCallError')], '1 function (f)'),
+    ],
+)
+def test_captures_are_judged(tmp_path: Path, body: str, found: list[tuple[int, str]], looked: str) -> None:
+    """What no capture is to hold is not, and graphed functions are by what they can."""
+    ran = lint(tmp_path, body)
+    assert (ran.returncode, found_in(ran)) == (bool(found), [(BODY + line, rule) for line, rule in found])
+    assert f'looked at {looked}' in ran.stdout.splitlines()[-1]
 
 
 @pytest.mark.parametrize('name', sorted(path.name for path in (ROOT / 'samples').glob('[fsw]*.py')))
@@ -97,55 +136,6 @@ def test_all_in_a_capture_is_told_up_to_what_ends_it(tmp_path: Path) -> None:
     )
     assert ran.stdout.count('Fork it first: ') == 1 and 'Traceback' not in ran.stderr
     assert 'not reached' not in ran.stdout
-
-
-def test_what_is_refused_at_the_end_and_caught_is_told(tmp_path: Path) -> None:
-    body = """
-        side = cp.cuda.Stream(non_blocking=True)
-        try:
-            with ck.capture() as cap:
-                side.wait_event(cap.stream.record())
-                with side:
-                    y = x * 3
-        except ck.UnjoinedError:
-            pass
-    """
-    ran = lint(tmp_path, body)
-    assert (ran.returncode, found_in(ran)) == (1, [(BODY + 6, 'unjoined')])
-
-
-def test_captures_by_hand_are_judged(tmp_path: Path) -> None:
-    body = """
-        s = cp.cuda.Stream(non_blocking=True)
-        with s:
-            s.begin_capture()
-            y = x * 2
-            {}
-            graph = s.end_capture()
-        graph.launch(s)
-    """
-    ran = lint(tmp_path, body.format('pass'))
-    assert (ran.returncode, found_in(ran)) == (0, [])
-    ran = lint(tmp_path, body.format('s.synchronize()'))
-    assert (ran.returncode, found_in(ran)) == (1, [(BODY + 5, 'sync-captured')])
-
-
-def test_graphed_functions_are_judged_by_what_they_can(tmp_path: Path) -> None:
-    body = """
-        @ck.graphed
-        def f(x):
-            {}
-            return x * 2
-        for _ in range(4):
-            y = f(x)
-        assert y[1] == 2
-    """
-    ran = lint(tmp_path, body.format('x = x / max(1, float(x[1]))'))
-    assert (ran.returncode, found_in(ran)) == (0, [])
-    assert '1 function (f)' in ran.stdout
-    ran = lint(tmp_path, body.format('cp.random.default_rng()'))
-    assert ran.returncode == 1
-    assert {line for line, _rule in found_in(ran)} == {BODY + 3}
 
 
 @pytest.mark.parametrize(
@@ -324,31 +314,17 @@ def test_unmarked(cp):
 """
 
 
-def pytest_in(tmp_path: Path, tests: str) -> subprocess.CompletedProcess[str]:
-    (tmp_path / 'test_it.py').write_text(textwrap.dedent(tests))
-    return subprocess.run(
-        [sys.executable, '-m', 'pytest', '-p', 'capturekit.cli.pytest_plugin', '--strict-markers', '-rA', 'test_it.py'],
-        cwd=tmp_path,
-        env={**os.environ, 'PYTHONPATH': str(ROOT), 'PYTEST_DISABLE_PLUGIN_AUTOLOAD': '1'},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-
-def test_plugin(tmp_path: Path) -> None:
-    ran = pytest_in(tmp_path, TESTS)
-    words = re.findall(r'^(PASSED|FAILED) test_it.py::(\w+)', ran.stdout, re.MULTILINE)
-    outcome = {test: word for word, test in words}
-    assert outcome == {
-        'test_safe': 'PASSED',
-        'test_reads': 'FAILED',
-        'test_waits': 'PASSED',
-        'test_waits_strictly': 'FAILED',
-        'test_fails': 'FAILED',
-        'test_wrong': 'FAILED',
-        'test_fixture': 'PASSED',
-        'test_unmarked': 'PASSED',
+def test_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / 'test_it.py').write_text(TESTS)
+    monkeypatch.setenv('PYTEST_DISABLE_PLUGIN_AUTOLOAD', '1')
+    options = ('-p', 'capturekit.cli.pytest_plugin', '--strict-markers', '-rA')
+    ran = python('-m', 'pytest', *options, 'test_it.py', cwd=tmp_path, simulate='0')
+    outcomes: dict[str, set[str]] = {'PASSED': set(), 'FAILED': set()}
+    for word, test in re.findall(r'^(PASSED|FAILED) test_it.py::test_(\w+)', ran.stdout, re.MULTILINE):
+        outcomes[word].add(test)
+    assert outcomes == {
+        'PASSED': {'safe', 'waits', 'fixture', 'unmarked'},
+        'FAILED': {'reads', 'waits_strictly', 'fails', 'wrong'},
     }
     assert 'not capture-safe: 1 found' in ran.stdout
     assert 'test_it.py:17 in test_reads: [host-read] ndarray.get() on lane 0, the origin' in ran.stdout

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from capturekit.cli.traceback_text import LostRefusals
 from capturekit.model.errors import HostReadError
-from tests.command import started
+from tests.command import run, started
 
 #: A script whose function `work` is refused in its capture, and leaves a good graph behind; its end is below.
 SCRIPT = """\
@@ -97,10 +97,8 @@ w *= 2
 """
 
 
-def run(tmp_path: Path, end: str, *options: str) -> tuple[int, list[str], str]:
-    path = tmp_path / 'script.py'
-    path.write_text(SCRIPT + end + '\n')
-    ran = started('run', '--simulate', *options, str(path))
+def ended(tmp_path: Path, end: str, *options: str) -> tuple[int, list[str], str]:
+    ran = run(tmp_path, f'{SCRIPT}{end}\n', *options, way=started)
     return ran.returncode, [one for one in ran.stderr.splitlines() if one.startswith('capturekit: the')], ran.stderr
 
 
@@ -112,7 +110,7 @@ def line(end: str, marked: str) -> int:
 def test_each_that_was_lost_is_told_and_then_what_is_open(tmp_path: Path) -> None:
     ends = [*(end for end, _how in LOST), 'runs_on.join()']
     end = '\n'.join([*ends, f'{LOGGED}s = cp.cuda.Stream(non_blocking=True); s.begin_capture()', 'sys.exit(0)'])
-    status, said, err = run(tmp_path, end)
+    status, said, err = ended(tmp_path, end)
     assert status == 1 and 'HostReadError: ndarray.get()' in err and 'cap.graph.launch()' in err
     swallowed = 'while a handler of logging formatted a record, and logging has swallowed that'
     there, at = line(end, '# refused there'), line(end, '# refused')
@@ -124,7 +122,7 @@ def test_each_that_was_lost_is_told_and_then_what_is_open(tmp_path: Path) -> Non
 
 
 def test_lost_in_the_cause_of_another_exception(tmp_path: Path) -> None:
-    status, said, err = run(tmp_path, FROM_IT, '--traceback', 'full')
+    status, said, err = ended(tmp_path, FROM_IT, '--traceback', 'full')
     at = line(FROM_IT, '# refused')
     told = f'capturekit: the call at script.py:{at} in work was refused in thread T, which ended'
     assert (status, said) == (1, [told]), err
@@ -132,7 +130,7 @@ def test_lost_in_the_cause_of_another_exception(tmp_path: Path) -> None:
 
 def test_caught_on_purpose_and_other_exceptions(tmp_path: Path) -> None:
     other = 't = threading.Thread(target=lambda: 1 / 0); t.start(); t.join()'  # as Python has it
-    status, said, err = run(tmp_path, '\n'.join([other, *CAUGHT]))
+    status, said, err = ended(tmp_path, '\n'.join([other, *CAUGHT]))
     assert (status, said) == (0, []) and err.count('Error') == err.count('ZeroDivisionError') == 1, err
 
 

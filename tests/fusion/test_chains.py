@@ -14,7 +14,7 @@ from tests.examples import examples
 from tests.fusion import chains
 
 
-@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), seed=st.integers(0, 99))
 @pytest.mark.parametrize(
     ('special', 'kinds'),

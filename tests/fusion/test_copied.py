@@ -12,35 +12,21 @@ import capturekit as ck
 from capturekit.fusion.elementwise import ElementOperand, copying
 from capturekit.fusion.runs import Item
 from tests.fusion import compared
-from tests.fusion.test_runs import BASE, BLOCK, N, array, fused, fusion, item, memory, to
+from tests.fusion.test_runs import BASE, BLOCK, FIRST, N, array, bytes_moved, fused, fusion, item, to
 
 
 def moved(number: int, into: int, of: int, nbytes: int = 4 * N, at: int = 0) -> Item:
     """A copy of the bytes at the start of a block (or ``at`` bytes behind it)."""
-    source = ElementOperand('uint8', BASE + of * BLOCK + at, (nbytes,), (1,))
-    target = ElementOperand('uint8', BASE + into * BLOCK, (nbytes,), (1,), None, False, True, True)
-    copies = target.address, source.address, nbytes
-    return Item(number, 'it is no kernel', memory(source, target), copies)
+    return bytes_moved(number, BASE + into * BLOCK, BASE + of * BLOCK + at, nbytes)
 
 
 def test_a_copy_of_what_a_kernel_computes_is_written_by_it() -> None:
-    nodes = [item(0, array(0), to(1)), moved(1, 2, 1), item(2, array(2), array(0), to(3))]
+    nodes = [FIRST, moved(1, 2, 1), item(2, array(2), array(0), to(3))]
     (found,) = fusion(nodes, [1]).kernels
     assert found.nodes == (0, 1, 2) and found.names == ('cupy_op0', 'cupy_copy', 'cupy_op2')
     assert [(one.loads, one.stores) for one in found.kernel.places] == [(1, 0), (0, 0), (0, 1), (0, 1)]
     assert found.kernel.steps[1].operation == copying('float32') and found.kernel.steps[1].operands == (1, 2)
-
-
-def test_where_no_kernel_can_copy_the_node_stays() -> None:
-    nodes = [item(0, array(0), to(1)), moved(1, 2, 1), item(2, array(2), to(3))]
-    assert fusion(nodes, [], copying=None).kernels == []
-
-
-def test_only_the_same_bytes_are_taken_from_registers() -> None:
-    for nbytes, at in ((4 * N - 4, 0), (4 * N - 4, 4), (4 * N, 4)):
-        assert fused([item(0, array(0), to(1)), moved(1, 2, 1, nbytes, at), item(2, array(0), to(3))], []) == []
-    strided = ElementOperand('float32', BASE + BLOCK, (N,), (8,), None, False, True, True)
-    assert fused([item(0, array(0), strided), moved(1, 2, 1), item(2, array(0), to(3))], []) == []
+    assert fusion(nodes[:2], [], copying=None).kernels == []
 
 
 def test_a_register_that_was_used_again_is_not_copied_from() -> None:
@@ -52,20 +38,32 @@ def test_a_register_that_was_used_again_is_not_copied_from() -> None:
     assert found.nodes == (0, 1, 2) and found.kernel.steps[2].operation == copying('int32')
 
 
-def test_truth_values_that_are_only_read_keep_their_bytes() -> None:
-    """A byte that stands for a truth value may hold another number than 0 and 1."""
-    read = [item(0, array(0, dtype='bool'), to(1)), moved(1, 2, 0, N)]
-    assert fused(read, []) == []
-    assert fused([item(0, array(0), to(1, dtype='bool')), moved(1, 2, 1, N)], []) == [(0, 1)]
+STRIDED = ElementOperand('float32', BASE + BLOCK, (N,), (8,), None, False, True, True)
+TRUTHS = item(0, array(0, dtype='bool'), to(1)), item(0, array(0), to(1, dtype='bool'))
+LARGE, LATER = item(1, array(3), to(4)), item(2, array(0), to(3))
 
 
-def test_copies_alone_are_no_kernel() -> None:
-    assert fused([moved(0, 1, 0, 8), moved(1, 3, 2, 8)], []) == []
-
-
-@pytest.mark.parametrize('nbytes, at, nodes', [(8, 0, [(0, 1)]), (4, 0, [(0, 1)]), (12, 0, []), (8, 4, [])])
-def test_a_copy_of_one_word_is_done_beside_other_work(nbytes: int, at: int, nodes: list[tuple[int, ...]]) -> None:
-    assert fused([moved(0, 1, 0, nbytes, at), item(1, array(3), to(4))], []) == nodes
+@pytest.mark.parametrize(
+    ('nodes', 'kernels'),
+    [
+        # only the same bytes are taken from registers
+        ([FIRST, moved(1, 2, 1, 4 * N - 4, 0), LATER], []),
+        ([FIRST, moved(1, 2, 1, 4 * N - 4, 4), LATER], []),
+        ([FIRST, moved(1, 2, 1, 4 * N, 4), LATER], []),
+        ([item(0, array(0), STRIDED), moved(1, 2, 1), LATER], []),
+        # a byte that stands for a truth value and is only read may hold another number than 0 and 1
+        ([TRUTHS[0], moved(1, 2, 0, N)], []),
+        ([TRUTHS[1], moved(1, 2, 1, N)], [(0, 1)]),
+        # copies alone are no kernel; one word is copied beside other work
+        ([moved(0, 1, 0, 8), moved(1, 3, 2, 8)], []),
+        ([moved(0, 1, 0, 8), LARGE], [(0, 1)]),
+        ([moved(0, 1, 0, 4), LARGE], [(0, 1)]),
+        ([moved(0, 1, 0, 12), LARGE], []),
+        ([moved(0, 1, 0, 8, 4), LARGE], []),
+    ],
+)
+def test_which_copies_kernels_do(nodes: list[Item], kernels: list[tuple[int, ...]]) -> None:
+    assert fused(nodes, []) == kernels
 
 
 # -- copies that a run could do without, where what they write is seen ---------------------------------------------

@@ -1,7 +1,8 @@
-"""Kernels that may round otherwise: their source, and reductions of a library's that CuPy's template does instead."""
+"""Kernels that may round otherwise: their source, and which reductions of CUB's CuPy's own template does instead."""
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +13,9 @@ import pytest
 from capturekit.driver.kernel_args import Argument
 from capturekit.driver.library_accesses import Rows, rows_of
 from capturekit.driver.node_accesses import Access, Touched
-from capturekit.fusion.elementwise import ElementOperation, Rounded, checked, of_node
+from capturekit.fusion.elementwise import ARRAY, ElementOperation, Rounded, checked, of_node
 from capturekit.fusion.fused_reduction import parts
-from capturekit.fusion.reduction import Reduction, code_of, of_calls
+from capturekit.fusion.reduction import Reduction, ReductionCode, block_codes, code_of, of_block_node, of_calls
 from capturekit.fusion.source import source
 from tests.fusion.test_reduction_source import fused, made
 from tests.fusion.test_source import product_and_sum, ufunc
@@ -158,3 +159,68 @@ def test_two_kernels_that_reduce_together() -> None:
 def test_halves_that_are_not_understood(given: tuple[int, int]) -> None:
     """A prime number of elements, too few blocks, too few elements."""
     assert halves(*given) == []
+
+
+# -- kernels that CuPy makes around CUB's blocks -------------------------------------------------------------------
+
+FUNCTION = SimpleNamespace(ptr=77)
+
+
+def codes(monkeypatch: pytest.MonkeyPatch, **given: Any) -> dict[int, ReductionCode]:
+    """What is known after CuPy has made one such kernel."""
+    params = [SimpleNamespace(name=name, ctype='T', is_const=name != 'out0', raw=False) for name in ('in0', 'out0')]
+    sizes = [SimpleNamespace(name=name, ctype='int', is_const=True, raw=False) for name in ('_segment_size', '_array')]
+    infos = [SimpleNamespace(arg_kind=ARRAY, dtype=np.dtype('f4')) for _ in params]
+    types = SimpleNamespace(_pairs=(('type_in0_raw', 'f4'), ('type_out0_raw', 'f4'), ('sizeT', 'i4')))
+    made = {
+        'each': 'in0', 'combine': 'a + b', 'result': 'out0 = a / _type_reduce(_segment_size / 1.0)', 'kind': 'float',
+        'params': (*params, *sizes), 'infos': (*infos, *sizes), 'types': types, 'name': 'cupy_cub_mean', 'block': 128,
+        'identity': '0', 'preamble': '', 'options': (), 'items': 4, **given,
+    }  # fmt: skip
+    memo = [((0, tuple(made.values())), FUNCTION), ((0, (1, 2)), FUNCTION)]
+    monkeypatch.setattr('capturekit.fusion.reduction._memo', lambda _function: memo)
+    return block_codes()
+
+
+def node(blocks: int, *sizes: bytes) -> Any:
+    info = SimpleNamespace(name='cupy_cub_mean', detail={'grid': (blocks, 1, 1)})
+    given = [struct.pack('Q', BASE), struct.pack('Q', BASE + (1 << 20)), *sizes]
+    return info, [Argument(one) for one in given]
+
+
+INT = struct.Struct('i').pack
+
+
+def test_each_block_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = codes(monkeypatch)[FUNCTION.ptr]
+    assert code.library and code.made.result == 'out0 = a / _type_reduce((_in_ind.size() / _out_ind.size()) / 1.0)'
+    info, given = node(40, INT(500), INT(0))
+    found = of_block_node(info, code, given)
+    assert found is not None and found.name == 'cupy_cub_mean' and found.in_turn == 0
+    assert (found.inner, found.inputs[0].strides) == ((500, 40), (4, 2000))
+    assert (found.output.address, found.output.shape, found.output.strides) == (BASE + (1 << 20), (40,), (4,))
+    assert (found.code.block, found.code.made.block, found.blocks, found.stride) == (128, 128, 40, 1)
+    wide = [*given[:2], *(Argument(struct.pack('q', n)) for n in (500, 0))]
+    assert of_block_node(info, code, wide) == found
+
+
+def test_nodes_that_are_not_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = codes(monkeypatch)[FUNCTION.ptr]
+    info, given = node(40, INT(500), INT(0))
+    assert of_block_node(info, None, given) is None
+    assert of_block_node(info, code, given[:3]) is None
+    assert of_block_node(*node(40, INT(500), INT(20000))[:1], code, node(40, INT(500), INT(20000))[1]) is None
+    assert of_block_node(info, code, [Argument(INT(1)), *given[1:]]) is None
+
+
+@pytest.mark.parametrize(
+    'given',
+    [
+        {'options': ('-DFIRST_PASS=1',)},
+        {'preamble': '#define X 1'},
+        {'each': 'in0 + threadIdx.x'},
+        {'result': 'out0 = a / _array_size; break'},
+    ],
+)
+def test_kernels_that_stay_cubs(monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]) -> None:
+    assert codes(monkeypatch, **given) == {}

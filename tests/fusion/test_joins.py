@@ -11,7 +11,7 @@ from capturekit.fusion.elementwise import ElementOperand, Elementwise, Piece
 from capturekit.fusion.lines import joined
 from capturekit.fusion.runs import Item
 from tests.fusion.compared import fused
-from tests.fusion.test_runs import BASE, BLOCK, array, fusion, item, memory, to
+from tests.fusion.test_runs import BASE, BLOCK, array, bytes_moved, fusion, item, memory, other, to
 
 ROWS, COLUMNS = 5, 8
 ROW, ALL = 4 * COLUMNS, 4 * ROWS * COLUMNS
@@ -42,9 +42,13 @@ def whole(block: int, **more: bool) -> ElementOperand:
     return array(block, (ROWS, COLUMNS), **more)
 
 
+EVERY, SHAPE = slice(None), (ROWS, COLUMNS)
+ROLLED, READER = rolled(0, 0, 1), item(2, whole(1), whole(0), to(2, shape=SHAPE))
+LATER = item(3, whole(1), to(2, shape=SHAPE))
+
+
 def test_a_rolled_array_is_read_from_two_parts() -> None:
-    line = [*rolled(0, 0, 1), item(2, whole(1), whole(0), to(2, shape=(ROWS, COLUMNS)))]
-    found = joined(line, frozenset())
+    found = joined([*ROLLED, READER], frozenset())
     assert found.used == {2: {0, 1}} and not found.line[0].memory
     does = found.line[2].does
     assert isinstance(does, Elementwise)
@@ -52,12 +56,24 @@ def test_a_rolled_array_is_read_from_two_parts() -> None:
         Piece(BASE, (5, 7), (ROW, 4), (5, 8), (0, 1)),
         Piece(BASE + 28, (5, 1), (ROW, 0), (5, 8), (0, 0)),
     )
-    assert joined(line, frozenset({0})).used == {}
+
+
+@pytest.mark.parametrize(
+    ('line', 'needed'),
+    [
+        ([*ROLLED, READER], {0}),
+        ([*ROLLED, other(2, to(0, shape=SHAPE)), LATER], set()),  # a source changes meanwhile
+        ([*ROLLED, Item(2, 'unknown', None), LATER], set()),
+        ([ROLLED[0], LATER], set()),  # the parts leave a gap
+        ([ROLLED[0], copy(1, part(0, EVERY, slice(0, 2)), (1, EVERY, slice(0, 2))), LATER], set()),  # they overlap
+    ],
+)
+def test_what_is_not_joined(line: list[Item], needed: set[int]) -> None:
+    assert joined(line, frozenset(needed)).used == {}
 
 
 def test_copies_that_nobody_else_needs_are_left_out() -> None:
-    line = [*rolled(0, 0, 1), item(2, whole(1), whole(0), to(2, shape=(ROWS, COLUMNS)))]
-    found = fusion(line, [1])
+    found = fusion([*ROLLED, READER], [1])
     assert [(one.nodes, one.copies, one.parts) for one in found.kernels] == [((2,), (0, 1), [0, 1, 2])]
     assert found.gone == [0, 1] and found.edges == []
     kernel = found.kernels[0].kernel
@@ -65,67 +81,37 @@ def test_copies_that_nobody_else_needs_are_left_out() -> None:
     assert [(one.loads, one.stores, len(one.pieces)) for one in kernel.places] == [(1, 0, 0), (0, 1, 0), (1, 0, 2)]
 
 
-@pytest.mark.parametrize('free', [[], [1]])
-def test_copies_that_somebody_sees_stay(free: list[int]) -> None:
-    line = [*rolled(0, 0, 1), item(2, whole(1), whole(0), to(2, shape=(ROWS, COLUMNS)))]
-    if free:
-        line.append(Item(3, 'other', memory(whole(1), to(3, shape=(ROWS, COLUMNS)))))
-    assert fusion(line, free).kernels == []
-
-
-def test_a_source_that_changes_meanwhile_is_not_read_later() -> None:
-    line = [
-        *rolled(0, 0, 1),
-        Item(2, 'other', memory(to(0, shape=(ROWS, COLUMNS)))),
-        item(3, whole(1), to(2, shape=(ROWS, COLUMNS))),
-    ]
-    assert joined(line, frozenset()).used == {}
-    line[2] = Item(2, 'unknown', None)
-    assert joined(line, frozenset()).used == {}
-
-
-def test_a_run_does_not_write_what_it_reads_by_index() -> None:
-    """The new values go to the old array: another element's kernel would read them."""
-    line = [*rolled(0, 0, 1), item(2, whole(1), whole(0), to(0, shape=(ROWS, COLUMNS)))]
-    assert fusion(line, [1]).kernels == []
-    line = [*rolled(0, 0, 1), item(2, whole(1), to(2, shape=(ROWS, COLUMNS))), item(3, whole(2), whole(0), to(0))]
-    found = fusion(line, [1, 2])
-    assert [one.nodes for one in found.kernels] == [(2,)]
-
-
-def test_parts_that_leave_a_gap_or_overlap_are_not_joined() -> None:
-    every = slice(None)
-    first = copy(0, part(0, every, slice(0, 7)), (1, every, slice(1, 8)))
-    reader = item(2, whole(1), to(2, shape=(ROWS, COLUMNS)))
-    for second in (slice(0, 2), None):
-        line = [first, copy(1, part(0, every, second), (1, every, second)), reader] if second else [first, reader]
-        assert joined(line, frozenset()).used == {}
+@pytest.mark.parametrize(
+    ('behind', 'free', 'kernels'),
+    [
+        ([READER], [], []),
+        ([READER, other(3, whole(1), to(3, shape=SHAPE))], [1], []),
+        # the new values go to the old array: another element's kernel would read them
+        ([item(2, whole(1), whole(0), to(0, shape=SHAPE))], [1], []),
+        ([item(2, whole(1), to(2, shape=SHAPE)), item(3, whole(2), whole(0), to(0))], [1, 2], [(2,)]),
+    ],
+)
+def test_copies_that_somebody_sees_stay(behind: list[Item], free: list[int], kernels: list[tuple[int, ...]]) -> None:
+    """And a run does not write what it reads by index."""
+    assert [one.nodes for one in fusion([*ROLLED, *behind], free).kernels] == kernels
 
 
 def test_copies_of_bytes_are_parts_as_well() -> None:
-    moved = [(BASE + BLOCK + ROW, BASE, ALL - ROW), (BASE + BLOCK, BASE + ALL - ROW, ROW)]
-    line = []
-    for n, (at, of, size) in enumerate(moved):
-        ends = [
-            ElementOperand('uint8', of, (size,), (1,)),
-            ElementOperand('uint8', at, (size,), (1,), None, False, True),
-        ]
-        line.append(Item(n, 'it is no kernel', memory(*ends), (at, of, size)))
-    line.append(item(2, whole(1), to(2, shape=(ROWS, COLUMNS))))
-    found = fusion(line, [1])
-    assert [one.copies for one in found.kernels] == [(0, 1)]
-    pieces = found.kernels[0].kernel.places[-1].pieces
-    assert pieces == (Piece(BASE, (32,), (4,), (40,), (8,)), Piece(BASE + 128, (8,), (4,), (40,), (0,)))
+    line = [bytes_moved(0, BASE + BLOCK + ROW, BASE, ALL - ROW), bytes_moved(1, BASE + BLOCK, BASE + ALL - ROW, ROW)]
+    (found,) = fusion([*line, item(2, whole(1), to(2, shape=SHAPE))], [1]).kernels
+    assert found.copies == (0, 1)
+    pieces = Piece(BASE, (32,), (4,), (40,), (8,)), Piece(BASE + 128, (8,), (4,), (40,), (0,))
+    assert found.kernel.places[-1].pieces == pieces
 
 
 def test_copies_over_what_a_run_writes_behind_them_stay() -> None:
     """The first node's memory is given to the copies; in the fused graph it would write behind them."""
     line = [
-        item(0, whole(3), to(1, shape=(ROWS, COLUMNS), dtype='float64')),
+        item(0, whole(3), to(1, shape=SHAPE, dtype='float64')),
         *rolled(1, 0, 1),
-        item(3, whole(3), to(4, shape=(ROWS, COLUMNS))),
-        item(4, whole(1), to(2, shape=(ROWS, COLUMNS))),
-        Item(5, 'a sum', memory(whole(1), to(5, shape=()))),
+        item(3, whole(3), to(4, shape=SHAPE)),
+        item(4, whole(1), to(2, shape=SHAPE)),
+        other(5, whole(1), to(5, shape=())),
     ]
     assert not {1, 2} & set(fusion(line, [1]).gone)
     assert {1, 2} <= set(fusion(line[:-1], [1]).gone)
@@ -174,12 +160,11 @@ def test_rolled_arrays_of_other_dtypes_and_joined_ones(cp: Any) -> None:
 
 def test_only_the_copies_that_are_needed_stay() -> None:
     """A joined array that is rolled is read by index, and so has to be there; the rolled one has not."""
-    every, shape = slice(None), (ROWS, COLUMNS)
     line = [
-        copy(0, part(4, every, slice(0, 3)), (1, every, slice(0, 3))),
-        copy(1, part(5, every, slice(0, 5)), (1, every, slice(3, 8))),
+        copy(0, part(4, EVERY, slice(0, 3)), (1, EVERY, slice(0, 3))),
+        copy(1, part(5, EVERY, slice(0, 5)), (1, EVERY, slice(3, 8))),
         *rolled(2, 1, 2),
-        item(4, whole(1), whole(2), to(3, shape=shape)),
+        item(4, whole(1), whole(2), to(3, shape=SHAPE)),
     ]
     found = fusion(line, [1, 2])
     assert [(one.nodes, one.copies) for one in found.kernels] == [((4,), (2, 3))]

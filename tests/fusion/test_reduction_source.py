@@ -173,6 +173,9 @@ def test_reductions_that_are_left_as_they_are(given: dict[str, Any], why: str) -
     assert isinstance(found, str) and why in found
 
 
+VAR = {'each': 'my_norm(x - mean)', 'name': 'cupy_var_core_float32', 'preamble': SQUARES, 'result': 'out0 = alpha * a'}
+
+
 @pytest.mark.parametrize(
     'given',
     [
@@ -181,12 +184,7 @@ def test_reductions_that_are_left_as_they_are(given: dict[str, Any], why: str) -
         {'each': 'in0 * in0', 'result': 'out0 = sqrt(a)'},
         {'combine': 'a * b', 'dtype': 'int64'},
         {'result': 'out0 = a / _type_reduce(_in_ind.size() / _out_ind.size())'},
-        {
-            'each': 'my_norm(x - mean)',
-            'name': 'cupy_var_core_float32',
-            'preamble': SQUARES,
-            'result': 'out0 = alpha * a',
-        },
+        VAR,
         {'numbers': ('alpha',), 'result': 'out0 = alpha * a'},
     ],
 )

@@ -45,10 +45,7 @@ def test_a_step_of_conjugate_gradients_is_three_kernels(cp: Any) -> None:
         assert seen(state) == expected
     in_steps = [one for one in cap.fused.kernels if one.elements == 1600 and len(one.nodes) > 2]
     assert cap.fused.compared == SAME and len(in_steps) == 3 * 4, cap.fused
-    assert not [node for node, _why in cap.fused.alone if 'divide' in node.name]
-    assert not cap.graph.races()
-    functions = [{at.at.function for at in one.nodes if at.at is not None} for one in in_steps]
-    assert sum('descend' in one for one in functions) == sum('turn' in one for one in functions) == 4
+    assert not [node for node, _why in cap.fused.alone if 'divide' in node.name] and not cap.graph.races()
 
 
 def test_a_graphed_step_of_conjugate_gradients_goes_on(cp: Any) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -36,22 +38,27 @@ def ufunc(code: str, dtypes: str, preamble: str = '', computed: str = '', number
     )
 
 
-def place(dtype: str, loads: bool, stores: bool, n: int = 0, shape: tuple[int, ...] = (8,)) -> FusedPlace:
+def place(dtype: str, loads: bool, stores: bool, n: int = 0) -> FusedPlace:
     size = {'float32': 4, 'float64': 8, 'float16': 2, 'bool': 1, 'complex64': 8}[dtype]
-    return FusedPlace(dtype, BASE + 4096 * n, shape, (size,) * len(shape), loads, stores)
+    return FusedPlace(dtype, BASE + 4096 * n, (8,), (size,), loads, stores)
+
+
+LOADED, STORED = place('float32', True, False), place('float32', False, True, 1)
+REGISTER = FusedPlace('float32', 0, (), (), False, False)
+
+
+def kernel(places: Sequence[FusedPlace], *steps: tuple[Any, ...], numbers: Any = ()) -> FusedKernel:
+    """A kernel of eight elements, whose steps are an operation and its operands each."""
+    does = tuple(FusedStep(operation, tuple(operands)) for operation, *operands in steps)
+    return FusedKernel((8,), tuple(places), numbers, does)
 
 
 PRODUCT, SUM = ufunc('out0 = in0 * in1', 'f4 f4 f4'), ufunc('out0 = in0 + in1', 'f4 f4 f4')
 
 
 def product_and_sum() -> FusedKernel:
-    places = (
-        place('float32', True, False),
-        place('float32', True, False, 1),
-        FusedPlace('float32', 0, (), (), False, False),
-        place('float32', False, True, 2),
-    )
-    return FusedKernel((8,), places, (), (FusedStep(PRODUCT, (0, 1, 2)), FusedStep(SUM, (2, 0, 3))))
+    places = LOADED, place('float32', True, False, 1), REGISTER, place('float32', False, True, 2)
+    return kernel(places, (PRODUCT, 0, 1, 2), (SUM, 2, 0, 3))
 
 
 def steps_of(kernel: FusedKernel) -> list[str]:
@@ -82,40 +89,26 @@ HALVES = ufunc('out0 = in0 * in1', 'f2 f2 f2'), ufunc('out0 = in0 + in1', 'f2 f2
 
 
 @pytest.mark.parametrize(
-    'steps, seals',
+    ('steps', 'seals'),
     [
-        (
-            [FusedStep(EXP, (0, 1)), FusedStep(LOG, (1, 2))],
-            [True, False],
-        ),  # a product, perhaps, that goes into a sum, perhaps
-        ([FusedStep(EXP, (0, 1)), FusedStep(SUM, (1, 0, 2))], [False, False]),  # the sum rounds by itself
-        ([FusedStep(PRODUCT, (0, 0, 1)), FusedStep(LOG, (1, 2))], [False, False]),  # so does the product
-        ([FusedStep(EXP, (0, 1)), FusedStep(DIVIDE, (1, 0, 2)), FusedStep(LOG, (2, 3))], [False, False, False]),
-        (
-            [FusedStep(EXP, (0, 1)), FusedStep(NEGATIVE, (1, 2)), FusedStep(LOG, (2, 3))],
-            [False, True, False],
-        ),  # it hands it on
-        ([FusedStep(SUM, (0, 0, 1)), FusedStep(NEGATIVE, (1, 2)), FusedStep(LOG, (2, 3))], [False, False, False]),
-        (
-            [FusedStep(EXP, (0, 1)), FusedStep(SUM, (0, 0, 1)), FusedStep(LOG, (1, 2))],
-            [False, False, False],
-        ),  # it is written over
-        ([FusedStep(MASKED, (0, 0, 1)), FusedStep(LOG, (1, 2))], [True, False]),
-        ([FusedStep(EXP, (0, 1)), FusedStep(LOG, (0, 2)), FusedStep(LOG, (1, 3))], [True, False, False]),
-        ([FusedStep(HALVES[0], (0, 0, 1)), FusedStep(HALVES[1], (1, 0, 2))], [True, False]),
+        ([(EXP, 0, 1), (LOG, 1, 2)], [True, False]),  # a product, perhaps, that goes into a sum, perhaps
+        ([(EXP, 0, 1), (SUM, 1, 0, 2)], [False, False]),  # the sum rounds by itself
+        ([(PRODUCT, 0, 0, 1), (LOG, 1, 2)], [False, False]),  # so does the product
+        ([(EXP, 0, 1), (DIVIDE, 1, 0, 2), (LOG, 2, 3)], [False, False, False]),
+        ([(EXP, 0, 1), (NEGATIVE, 1, 2), (LOG, 2, 3)], [False, True, False]),  # it hands it on
+        ([(SUM, 0, 0, 1), (NEGATIVE, 1, 2), (LOG, 2, 3)], [False, False, False]),
+        ([(EXP, 0, 1), (SUM, 0, 0, 1), (LOG, 1, 2)], [False, False, False]),  # it is written over
+        ([(MASKED, 0, 0, 1), (LOG, 1, 2)], [True, False]),
+        ([(EXP, 0, 1), (LOG, 0, 2), (LOG, 1, 3)], [True, False, False]),
+        ([(HALVES[0], 0, 0, 1), (HALVES[1], 1, 0, 2)], [True, False]),
     ],
 )
-def test_possible_products_are_sealed_before_possible_sums(steps: list[FusedStep], seals: list[bool]) -> None:
-    assert sealed([(one.operation, one.operands) for one in steps]) == seals
+def test_possible_products_are_sealed_before_possible_sums(steps: list[tuple[Any, ...]], seals: list[bool]) -> None:
+    assert sealed([(operation, operands) for operation, *operands in steps]) == seals
 
 
 def test_a_seal_is_written_behind_the_operation() -> None:
-    places = (
-        place('float32', True, False),
-        FusedPlace('float32', 0, (), (), False, False),
-        place('float32', False, True, 1),
-    )
-    lines = steps_of(FusedKernel((8,), places, (), (FusedStep(EXP, (0, 1)), FusedStep(LOG, (1, 2)))))
+    lines = steps_of(kernel([LOADED, REGISTER, STORED], (EXP, 0, 1), (LOG, 1, 2)))
     assert lines[2:] == [
         'ck_0::run(ck_i, ck_v0[ck_e], ck_v1);',
         'ck_seal(ck_v1, ck_zero);',
@@ -124,22 +117,17 @@ def test_a_seal_is_written_behind_the_operation() -> None:
 
 
 def test_an_operation_keeps_its_code_types_and_preamble() -> None:
-    operation = ufunc(
-        'out0 = max(in0, in1)', 'f2 f4 f4', '#include <x.h>\n#ifndef NAN\n#define NAN 1\n#endif', 'f4 f4 f4'
-    )
-    kernel = FusedKernel(
-        (8,), (place('float16', True, False), place('float32', True, True, 1)), (), (FusedStep(operation, (0, 1, 1)),)
-    )
-    preamble = source(kernel).functions
+    includes = '#include <x.h>\n#ifndef NAN\n#define NAN 1\n#endif'
+    operation = ufunc('out0 = max(in0, in1)', 'f2 f4 f4', includes, 'f4 f4 f4')
+    places = place('float16', True, False), place('float32', True, True, 1)
+    preamble = source(kernel(places, (operation, 0, 1, 1))).functions
     function = preamble[preamble.index('namespace ck_0') :]
     assert preamble.index('#include <x.h>') < preamble.index('namespace ck_0') and '#include' not in function
-    assert 'typedef float in0_type;' in function and '#define NAN 1' in function
-    assert 'run(const ptrdiff_t i, const float16 &ck_in0, const float &ck_in1, float &ck_out0)' in function
-    assert (
-        'const in0_type in0(ck_in0);' in function
-        and 'out0 = max(in0, in1)' in function
-        and 'ck_out0 = out0;' in function
-    )
+    for text in (
+        'typedef float in0_type;', '#define NAN 1', 'const in0_type in0(ck_in0);', 'out0 = max(in0, in1)',
+        'run(const ptrdiff_t i, const float16 &ck_in0, const float &ck_in1, float &ck_out0)', 'ck_out0 = out0;',
+    ):  # fmt: skip
+        assert text in function
 
 
 def test_numbers_are_arguments_and_not_part_of_the_source() -> None:
@@ -147,10 +135,8 @@ def test_numbers_are_arguments_and_not_part_of_the_source() -> None:
     made = []
     for number, address in ((1.5, 0), (2.5, 3)):
         places = place('float32', True, False, address), place('float32', False, True, address + 1)
-        kernel = FusedKernel(
-            (8,), places, (('float32', struct.pack('f', number)),), (FusedStep(operation, (0, -1, 1)),)
-        )
-        made.append((source(kernel).text, source(kernel).arguments()))
+        one = source(kernel(places, (operation, 0, -1, 1), numbers=(('float32', struct.pack('f', number)),)))
+        made.append((one.text, one.arguments()))
     (text, first), (other, second) = made
     assert text == other and name_of(('cupy_add__x',), text) == name_of(('cupy_add__y',), other)
     assert 'const float in1' in text[2] and first[1] == struct.pack('f', 1.5) and second[1] == struct.pack('f', 2.5)
@@ -159,7 +145,7 @@ def test_numbers_are_arguments_and_not_part_of_the_source() -> None:
 
 
 @pytest.mark.parametrize(
-    'of, to, code',
+    ('of', 'to', 'code'),
     [
         ('? f4', 'f4 f4', '(ck_in0) ? 1 : 0'),
         ('c8 f4', 'f4 f4', '(ck_in0).real()'),
@@ -168,20 +154,16 @@ def test_numbers_are_arguments_and_not_part_of_the_source() -> None:
 )
 def test_inputs_are_converted_as_cupy_does(of: str, to: str, code: str) -> None:
     operation = ufunc('out0 = in0', of, computed=to)
-    dtypes = [one.dtype for one in operation.parameters]
-    places = place(dtypes[0], True, False), place(dtypes[1], False, True, 1)
-    assert code in source(FusedKernel((8,), places, (), (FusedStep(operation, (0, 1)),))).functions
+    given, made = (one.dtype for one in operation.parameters)
+    places = place(given, True, False), place(made, False, True, 1)
+    assert code in source(kernel(places, (operation, 0, 1))).functions
 
 
 def test_elements_that_where_leaves_out_keep_their_values() -> None:
     operation = ufunc('if (!_where) continue;\nout0 = in0', 'f4 f4')
     assert written_first(operation) == (False, False)
     assert written_first(ufunc('out0 = in0', 'f4 f4')) == (False, True)
-    text = source(
-        FusedKernel(
-            (8,), (place('float32', True, False), place('float32', True, True, 1)), (), (FusedStep(operation, (0, 1)),)
-        )
-    )
+    text = source(kernel([LOADED, place('float32', True, True, 1)], (operation, 0, 1)))
     assert 'do {\nif (!_where) continue;' in text.functions
 
 

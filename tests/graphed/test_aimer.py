@@ -141,6 +141,18 @@ def test_a_graph_that_uses_other_memory_since_is_not_aimed() -> None:
     assert slot.given == {'a': 100, 'b': 200}
 
 
+def dear_ones(count: int, argument: int, result: int, moved: int = 0) -> list[str]:
+    """The kinds of an argument and a result of so many bytes that are too dear, where so many nodes have both."""
+    targets = [
+        AimedArray('argument', 0, Array(MB, argument), aiming.ARGUMENT),
+        AimedArray('result', 0, Array(64 * MB, result), aiming.RESULT),
+    ]
+    nodes: Any = Nodes(*[Slot(a=MB, b=64 * MB) for _ in range(count)])
+    nodes.moves = moved
+    platform: Any = SimpleNamespace(simulated=True)
+    return [one.kind for one in Aimer(nodes, targets).too_dear(platform)]
+
+
 @pytest.mark.parametrize(
     ('count', 'argument', 'result', 'dear'),
     [
@@ -152,26 +164,13 @@ def test_a_graph_that_uses_other_memory_since_is_not_aimed() -> None:
 )
 def test_what_is_copied_sooner_is_too_dear(count: int, argument: int, result: int, dear: list[str]) -> None:
     """2 us for a node, 4 TB in a second: an argument's bytes go through memory four times, a result's twice."""
-    targets = [
-        AimedArray('argument', 0, Array(MB, argument), aiming.ARGUMENT),
-        AimedArray('result', 0, Array(64 * MB, result), aiming.RESULT),
-    ]
-    nodes: Any = Nodes(*[Slot(a=MB, b=64 * MB) for _ in range(count)])
-    platform: Any = SimpleNamespace(simulated=True)
-    assert [one.kind for one in Aimer(nodes, targets).too_dear(platform)] == dear
+    assert dear_ones(count, argument, result) == dear
 
 
 @pytest.mark.parametrize(('us', 'dear'), [(25, ['argument', 'result']), (27, [])])
 def test_nothing_is_too_dear_where_the_device_is_the_bound(us: int, dear: list[str]) -> None:
     """A call and three nodes take the host 26 us."""
-    targets = [
-        AimedArray('argument', 0, Array(MB, 2 * MB), aiming.ARGUMENT),
-        AimedArray('result', 0, Array(64 * MB, 4 * MB), aiming.RESULT),
-    ]
-    nodes: Any = Nodes(*[Slot(a=MB, b=64 * MB) for _ in range(3)])
-    nodes.moves = int(us * 1e-6 * 4e12)
-    platform: Any = SimpleNamespace(simulated=True)
-    assert [one.kind for one in Aimer(nodes, targets).too_dear(platform)] == dear
+    assert dear_ones(3, 2 * MB, 4 * MB, int(us * 1e-6 * 4e12)) == dear
 
 
 @pytest.mark.parametrize(('slow', 'dear'), [([0], []), ([0, 1, 3], []), (range(99), ['result'])])

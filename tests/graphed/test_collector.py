@@ -8,12 +8,14 @@ import os
 import subprocess
 import sys
 import textwrap
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import capturekit as ck
 from capturekit.graphed.collector import Before, functions_of
 from capturekit.graphed.follow_time import FollowTime
 from capturekit.graphed.watch import Watch
@@ -35,20 +37,15 @@ def before() -> Iterator[Before]:
 OLD = Thing()
 
 
-def test_old_objects_were_there(before: Before) -> None:
-    assert before.had(OLD) and before.had(Thing) and before.had(gc)
-
-
-def test_young_objects_were_there() -> None:
-    young = Thing()
-    with Before(FollowTime()) as before:
-        assert before.had(young)
-
-
-def test_new_objects_were_not_there(before: Before) -> None:
+def test_old_objects_were_there_and_new_ones_were_not(before: Before) -> None:
     new, other = Thing(), [Thing()]
+    assert before.had(OLD) and before.had(Thing) and before.had(gc)
     assert not before.had(new) and not before.had(other)
     assert not before.had(new)
+    with frozen():
+        assert before.had(OLD)
+    before.made(OLD)  # as somebody tells
+    assert not before.had(OLD)
 
 
 @pytest.mark.parametrize('collect', [gc.collect, lambda: gc.collect(0), lambda: gc.collect(1)])
@@ -60,16 +57,13 @@ def test_new_objects_were_not_there_after_a_collection(before: Before, collect: 
     assert before.had(OLD)
 
 
-def test_young_objects_were_there_after_a_collection() -> None:
+@pytest.mark.parametrize('collect', [False, True])
+def test_young_objects_were_there(collect: bool) -> None:
     young = Thing()
     with Before(FollowTime()) as before:
-        gc.collect()
+        if collect:
+            gc.collect()
         assert before.had(young)
-
-
-def test_frozen_objects_were_there(before: Before) -> None:
-    with frozen():
-        assert before.had(OLD)
 
 
 def test_a_place_that_is_used_again_holds_a_new_object() -> None:
@@ -101,11 +95,6 @@ def test_nothing_holds_a_tuple_that_is_being_made(before: Before) -> None:
         yield from range(20)
 
     assert len(tuple(items())) == 20
-
-
-def test_what_somebody_tells_was_made(before: Before) -> None:
-    before.made(OLD)
-    assert not before.had(OLD)
 
 
 def test_the_callback_is_gone_in_the_end() -> None:
@@ -196,3 +185,33 @@ def test_a_frozen_function_is_not_known() -> None:
     assert said['frozen'].startswith('eager') and said['free'].startswith('eager')
     followed = 'runs replaced, which is reached in a way that is not followed'
     assert followed in said['frozen'] and followed in said['free']
+
+
+def makes_garbage(x: Any) -> Any:
+    for _ in range(50_000):
+        loop: list[Any] = []
+        loop.append(loop)
+    return x + 1
+
+
+def collections_during(run: Callable[[], Any]) -> int:
+    """How often the collector begins while ``makes_garbage`` runs."""
+    found: list[bool] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        frames = traceback.walk_stack(sys._getframe())
+        found.append(phase == 'start' and any(frame.f_code is makes_garbage.__code__ for frame, _line in frames))
+
+    gc.callbacks.append(note)
+    try:
+        run()
+    finally:
+        gc.callbacks.remove(note)
+    return sum(found)
+
+
+def test_it_is_held_off_while_a_run_is_followed(sim: Any) -> None:
+    assert collections_during(lambda: makes_garbage(sim.ones(2))) > 0
+    fn = ck.graphed(makes_garbage)
+    assert collections_during(lambda: fn(sim.ones(2))) == 0
+    assert gc.isenabled()

@@ -130,28 +130,16 @@ def test_code_in_the_place_of_the_compilers_is_followed(sim: Any, compiler: Any)
     gives(fn, sim, 2.0)
 
 
-def test_what_runs_after_the_compiler_is_followed(sim: Any, compiler: Any) -> None:
-    kernel, scale = kernel_of(sim, compiler), [2.0]
-
-    def work(x: Any) -> Any:
-        kernel('a')
-        return x * scale[0]
-
-    fn = ck.graphed(work)
-    gives(fn, sim, 2.0)
-    scale[0] = 4.0
-    gives(fn, sim, 4.0, 1)
-
-
-def test_a_compiler_that_raises_is_left(sim: Any, compiler: Any) -> None:
+@pytest.mark.parametrize('source', ['a', None], ids=['compiled', 'refused'])
+def test_what_runs_after_the_compiler_is_followed(sim: Any, compiler: Any, source: Any) -> None:
     kernel, scale = kernel_of(sim, compiler), [2.0]
 
     def work(x: Any) -> Any:
         try:
-            kernel(None)  # type: ignore[arg-type]
+            kernel(source)
         except AttributeError:
             return x * scale[0]
-        return x
+        return x * scale[0]
 
     fn = ck.graphed(work)
     gives(fn, sim, 2.0)

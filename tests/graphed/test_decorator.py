@@ -16,17 +16,6 @@ from capturekit.graphed import watch as watching
 from capturekit.guard import GUARD
 
 
-def test_inside_of_a_capture(cp: Any) -> None:
-    fn = ck.graphed(lambda x: x * 2)
-    x = cp.arange(4.0)
-    for _ in range(3):
-        fn(x)
-    with ck.capture() as cap:
-        y = fn(x) + 1
-    cap.graph.launch()
-    assert y.get().tolist() == [1, 3, 5, 7]
-
-
 def test_an_exception_of_no_known_kind_while_recording(cp: Any) -> None:
     class Odd(Exception):
         pass
@@ -304,3 +293,17 @@ def test_a_fault_at_the_end_of_a_run_leaves_it_eager(
     assert "could not be followed: ZeroDivisionError('at the end')" in fn.variants[0].reason
     assert watching.FAULT in caplog.text and faults != []
     faults.clear()
+
+
+def test_the_wrappers_of_a_capture_elsewhere_are_no_replacement(sim: Any) -> None:
+    fn = ck.graphed(lambda x: sim.concatenate([x, x + sim.cuda.get_current_stream().ptr * 0]))
+    plain = ck.graphed(lambda x: sim.exp(x.sum()) + sim.linalg.norm(x))
+    x = sim.zeros(2)
+    for _ in range(3):
+        plain(x)
+        fn(x)
+    environment = plain.variants[0].environment
+    assert environment is not None
+    with ck.capture():
+        assert environment.changed() is None
+    assert environment.changed() is None and len(plain.variants) == 1

@@ -2,74 +2,75 @@
 
 from __future__ import annotations
 
-import io
 import re
 from typing import Any
 
 import numpy as np
+import pytest
 
 import capturekit as ck
 from capturekit.graphed.explanation import explanation
 from capturekit.graphed.number_arguments import NumberArguments
 from capturekit.graphed.tally import Tally
+from tests.graphed.test_faster_way import in_short
 
 
 def explained(fn: Any) -> list[str]:
-    out = io.StringIO()
-    fn.explain(out)
-    return out.getvalue().splitlines()
+    return in_short(fn).splitlines()
 
 
-def test_a_kind_names_all_that_was_given(sim: Any) -> None:
-    fn = ck.graphed(lambda x, parts, mode, *, scale: x * parts[1] * scale['by'])
-    fn(sim.ones(3), [sim.ones((2, 3)), 2.5], 'reflect', scale={'by': 2})
-    told = explained(fn)
-    assert told[2] == "  kind 1: float64[3], [float64[2, 3], 2.5], 'reflect', scale={'by': 2}"
+class Plan:
+    by = 3
 
 
-def test_arguments_without_values_are_named_by_type(sim: Any) -> None:
-    class Plan:
-        by = 3
-
-    fn = ck.graphed(lambda x, plan, nothing: x * plan.by)
-    fn(sim.ones(3), Plan(), None)
-    assert explained(fn)[2] == '  kind 1: float64[3], a Plan object, None'
-    nothing = ck.graphed(lambda: None)
-    nothing()
-    assert explained(nothing)[2] == '  kind 1: no arguments'
-
-
-def test_each_kind_has_an_entry(sim: Any) -> None:
-    fn = ck.graphed(lambda x, word: x * len(word))
-    for word in ('a', 'b'):
-        fn(sim.ones(3), word)
-    told = [line for line in explained(fn) if line.startswith('  kind')]
-    assert told == ["  kind 1: float64[3], 'a'", "  kind 2: float64[3], 'b'"]
+@pytest.mark.parametrize(
+    ('fn', 'calls', 'kinds'),
+    [
+        (
+            lambda x, parts, mode, *, scale: x * parts[1] * scale['by'],
+            lambda fn, cp: fn(cp.ones(3), [cp.ones((2, 3)), 2.5], 'reflect', scale={'by': 2}),
+            ["float64[3], [float64[2, 3], 2.5], 'reflect', scale={'by': 2}"],
+        ),
+        (
+            lambda x, plan, nothing: x * plan.by,
+            lambda fn, cp: fn(cp.ones(3), Plan(), None),
+            ['float64[3], a Plan object, None'],
+        ),
+        (lambda: None, lambda fn, cp: fn(), ['no arguments']),
+        (
+            lambda x, word: x * len(word),
+            lambda fn, cp: [fn(cp.ones(3), word) for word in 'ab'],
+            ["float64[3], 'a'", "float64[3], 'b'"],
+        ),
+        (
+            lambda x, rate: x * rate,
+            lambda fn, cp: [fn(cp.ones(3), 0.5 + step) for step in range(10)],
+            ['float64[3], any float'],
+        ),
+    ],
+)
+def test_a_kind_names_all_that_was_given(sim: Any, fn: Any, calls: Any, kinds: list[str]) -> None:
+    """What has no value is named by its type, and so is a number that each call brings."""
+    graphed = ck.graphed(fn)
+    calls(graphed, sim)
+    told = [line.partition(': ')[2] for line in explained(graphed) if line.startswith('  kind ')]
+    assert told[-len(kinds) :] == kinds
 
 
 def test_what_is_compared_is_listed_once(sim: Any) -> None:
+    """With the time that comparing and following take, which a promise saves."""
     factor = [2.0]
-    fn = ck.graphed(lambda x: x * factor[0])
+    fn, pure = ck.graphed(lambda x: x * factor[0]), ck.graphed(pure=True)(lambda x: x * factor[0])
     for size in (3, 4):
         for _ in range(3):
-            fn(sim.ones(size))
+            fn(sim.ones(size)), pure(sim.ones(size))
     told = explained(fn)
     assert sum('shapes, dtypes and values of the arguments' in line for line in told) == 1
     assert sum('compared at each call: the arguments, and the same' in line for line in told) == 1
+    said = r'  comparing takes up to \d+ us at a call, and following runs has taken \d+ ms; pure=True saves both'
+    assert re.fullmatch(said, told[-1]) and not any('comparing takes' in line for line in explained(pure))
     factor[0] = 3.0
     assert fn(sim.ones(4)).get().tolist() == [3.0] * 4
-
-
-def test_what_comparing_and_following_take_is_told(sim: Any) -> None:
-    factor = [2.0]
-    fn = ck.graphed(lambda x: x * factor[0])
-    pure = ck.graphed(pure=True)(lambda x: x * factor[0])
-    for _ in range(3):
-        fn(sim.ones(3))
-        pure(sim.ones(3))
-    said = r'  comparing takes up to \d+ us at a call, and following runs has taken \d+ ms; pure=True saves both'
-    assert re.fullmatch(said, explained(fn)[-1])
-    assert not any('comparing takes' in line for line in explained(pure))
 
 
 def test_a_method_is_compared_without_an_empty_line(sim: Any) -> None:
@@ -86,14 +87,6 @@ def test_a_method_is_compared_without_an_empty_line(sim: Any) -> None:
     told = explained(fn)
     assert '      attribute weight of a Net object' in told
     assert all(line.strip() for line in told)
-
-
-def test_a_number_that_each_call_brings_is_named_by_type(sim: Any) -> None:
-    fn = ck.graphed(lambda x, rate: x * rate)
-    for step in range(10):
-        fn(sim.ones(3), 0.5 + step)
-    told = explained(fn)
-    assert any(line.endswith(': float64[3], any float') for line in told), told
 
 
 def test_the_sentences_of_a_refusal_stay_sentences(sim: Any) -> None:
@@ -116,17 +109,6 @@ def test_calls_that_were_not_watched_are_counted(sim: Any) -> None:
     assert before == 'launched 0 of 1; 1 eager: 1 to see what they read'
     assert after == f'launched 0 of 21; 21 eager: {why}'
     assert explained(fn)[0] == 'launched 0 of 0'
-
-
-def test_calls_whose_arguments_can_not_be_compared_are_counted(sim: Any) -> None:
-    class More(sim.ndarray):
-        pass
-
-    fn = ck.graphed(lambda x: x * 2)
-    for _ in range(2):
-        fn(sim.ones(3).view(More))
-    why = '2 unwatched, because their arguments can not be compared'
-    assert explained(fn) == [f'launched 0 of 2; 2 eager: {why}', explained(fn)[1]]
 
 
 def test_a_capture_in_the_function_is_the_reason(sim: Any) -> None:

@@ -36,34 +36,44 @@ def flat(result: Any) -> list[Any]:
     return [np.asarray(one.get() if hasattr(one, 'get') else one) for one in several]
 
 
+def equal(result: Any, host: list[Any]) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(flat(result), host))
+
+
+@pytest.fixture
+def failing(sim: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], BaseException], bool], list[int]]:
+    """Let one launch raise, before or after it has reached the device: that which the list tells by its number."""
+
+    def made(error: Callable[[], BaseException], reached: bool) -> list[int]:
+        device, left = current().device, [0]
+        launch = device.graph_launch
+
+        def fails(*args: Any) -> None:
+            left[0] -= 1
+            if reached or left[0]:
+                launch(*args)
+            if not left[0]:
+                raise error()
+
+        monkeypatch.setattr(device, 'graph_launch', fails)
+        return left
+
+    return made
+
+
 @pytest.mark.parametrize('name', FUNCTIONS)
 @pytest.mark.parametrize('error', [no_memory, KeyboardInterrupt])
 @pytest.mark.parametrize('reached', [False, True])
-def test_calls_after_a_launch_that_failed(
-    sim: Any, monkeypatch: pytest.MonkeyPatch, name: str, error: Callable[[], BaseException], reached: bool
-) -> None:
-    fn = FUNCTIONS[name]
-    step, device = ck.graphed(pure=True)(fn), current().device
-    launch, failing = device.graph_launch, [False]
-
-    def fails(*args: Any) -> None:
-        failed, failing[0] = failing[0], False
-        if reached or not failed:
-            launch(*args)
-        if failed:
-            raise error()
-
-    monkeypatch.setattr(device, 'graph_launch', fails)
-    results = []
+def test_calls_after_a_launch_that_failed(sim: Any, failing: Any, name: str, error: Any, reached: bool) -> None:
+    fn, left = FUNCTIONS[name], failing(error, reached)
+    step, results = ck.graphed(pure=True)(fn), []
     for number in range(9):
         x, y = sim.arange(4.0) + number, sim.arange(4.0) * number
-        failing[0] = number in (4, 6)
+        left[0] = number in (4, 6)
         host = flat(fn(x.copy(), y.copy()))
         with contextlib.suppress(RuntimeError, KeyboardInterrupt):  # a call whose checks failed is answered eagerly
             results.append((step(x, y), host))
-    assert len(results) >= 7
-    for result, host in results:
-        assert all(np.array_equal(a, b) for a, b in zip(flat(result), host))
+    assert len(results) >= 7 and all(equal(result, host) for result, host in results)
     assert [variant.state for variant in step.variants] == ['recorded']
 
 
@@ -87,7 +97,7 @@ def test_ctrl_c_while_a_row_is_waited_for(sim: Any, monkeypatch: pytest.MonkeyPa
             right.append((step(x, y), flat(fn(x, y))))
         except KeyboardInterrupt:
             assert len(waiting) == 3
-    assert len(right) == 7 and all(np.array_equal(a, b) for got, host in right for a, b in zip(flat(got), host))
+    assert len(right) == 7 and all(equal(got, host) for got, host in right)
 
 
 def asked_in_vain(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +138,7 @@ def test_where_the_device_can_not_tell(sim: Any, name: str, reached: bool, why: 
     for number in range(3):
         x, y = sim.arange(4.0) + number, sim.arange(4.0) * number
         expected = flat(fn(x.copy(), y.copy()))
-        assert all(np.array_equal(a, b) for a, b in zip(flat(step(x, y)), expected))
+        assert equal(step(x, y), expected)
 
 
 class Model:
@@ -163,20 +173,11 @@ class Model:
 @pytest.mark.parametrize('reached', [False, True])
 @pytest.mark.parametrize('number', [1, 2])
 def test_nothing_is_done_twice_or_undone_twice(
-    sim: Any, monkeypatch: pytest.MonkeyPatch, name: str, error: Callable[[], BaseException], reached: bool, number: int
+    sim: Any, failing: Any, name: str, error: Any, reached: bool, number: int
 ) -> None:
     """One launch of a call raises, before or after it has reached the device."""
-    model, device = Model(sim), current().device
-    step, launch, left = ck.graphed(getattr(model, name)), device.graph_launch, [0]
-
-    def fails(*args: Any) -> None:
-        left[0] -= 1
-        if reached or left[0]:
-            launch(*args)
-        if not left[0]:
-            raise error()
-
-    monkeypatch.setattr(device, 'graph_launch', fails)
+    model, left = Model(sim), failing(error, reached)
+    step = ck.graphed(getattr(model, name))
     for call in range(10):
         count, w = model.count, float(model.w[0])
         left[0] = number if call in (5, 7) else 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 from typing import Any
 
@@ -18,13 +17,8 @@ from tests.analysis.test_races import WRITES_FIRST
 from tests.captured import values
 from tests.examples import examples
 from tests.graph.test_declared import kernels
+from tests.graphed.test_faster_way import in_short as explained
 from tests.lanes.test_relane import SAME, quiet, run, steps
-
-
-def explained(fn: Any) -> str:
-    out = io.StringIO()
-    fn.explain(out)
-    return out.getvalue()
 
 
 def branches(cp: Any, x: Any) -> Any:
@@ -125,17 +119,6 @@ def test_memory_of_calls_stays_below_its_limit(cp: Any) -> None:
     (variant,) = fn.variants
     assert variant.relaned and variant.relaned.packed and variant.relaned.packed.settled
     assert variant.relaned.packed.before <= 20 * x.nbytes
-
-
-def test_wrong_limits(cp: Any) -> None:
-    for error, options, text in (
-        (TypeError, {'lanes': 'auto', 'memory_limit': '1 GB'}, "memory_limit is a number of bytes, got '1 GB'"),
-        (ValueError, {'lanes': 'auto', 'memory_limit': 0}, 'memory_limit must be 1 or more, got 0'),
-        (ValueError, {'memory_limit': 512}, "memory_limit= goes with lanes='auto' only"),
-        (ValueError, {'lanes': 2}, "lanes is 'auto' or None, got 2"),
-    ):
-        with pytest.raises(error, match=text):
-            ck.graphed(lambda x: x, **options)  # type: ignore[call-overload]
 
 
 @settings(quiet, max_examples=examples(60))

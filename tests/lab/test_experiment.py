@@ -52,19 +52,13 @@ def ways(report: Experiment) -> list[tuple[bool, int, str]]:
 def test_rows_of_branches(sim: Any) -> None:
     assert {row.lanes for row in ck.experiment(independent(sim, 4), lanes=2, rounds=1).rows} == {2}
     report = ck.experiment(independent(sim, 4), lanes=(1, 2, 4, 8), rounds=2)
-    assert ways(report) == [
-        (True, 1, '-'),
-        (True, 2, 'round robin'),
-        (True, 2, 'blocks'),
-        (True, 4, 'round robin = blocks'),
-    ]
-    assert report.branches == [4]
-    assert report.ok
+    laid = [(1, '-'), (2, 'round robin'), (2, 'blocks'), (4, 'round robin = blocks')]
+    assert ways(report) == [(True, *one) for one in laid]
+    assert (report.ok, report.branches, report.rounds) == (True, [4], 2)
     assert report.compared.startswith('4 arrays, rtol')
-    assert report.rounds == 2
-    assert any('8 lanes are left out: there are 4 branches at most' in note for note in report.notes)
-    assert any('eager rows are left out' in note for note in report.notes)
-    assert all(row.nodes == report.rows[0].nodes for row in report.rows)
+    notes = '\n'.join(report.notes)
+    assert '8 lanes are left out: there are 4 branches at most' in notes and 'eager rows are left out' in notes
+    assert len({row.nodes for row in report.rows}) == 1
 
 
 def test_a_function_runs_branches_as_often_as_it_likes(sim: Any) -> None:
@@ -113,11 +107,8 @@ def test_graphs_with_priorities_are_rows_of_their_own(sim: Any) -> None:
 
 def test_eager_only_on_the_simulated_device_leaves_nothing(sim: Any) -> None:
     report = ck.experiment(independent(sim, 2), capture=[False], rounds=1)
-    assert report.rows == []
-    assert report.best is None
-    assert report.ok
-    assert 'eager rows are left out' in str(report)
-    assert 'no times' in report.svg()
+    assert (report.rows, report.best, report.ok) == ([], None, True)
+    assert 'eager rows are left out' in str(report) and 'no times' in report.svg()
 
 
 # -- as on a GPU ------------------------------------------------------------------------------------------------
@@ -132,21 +123,9 @@ def timed(sim: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_all_ways_are_timed(timed: Any) -> None:
     report = ck.experiment(independent(timed, 4), lanes=(2, 4), priorities=(None, (-1, None)), rounds=3, launches=2)
-    assert ways(report) == [
-        (False, 1, '-'),
-        (False, 2, 'round robin'),
-        (False, 2, 'round robin'),
-        (False, 2, 'blocks'),
-        (False, 2, 'blocks'),
-        (False, 4, 'round robin = blocks'),
-        (False, 4, 'round robin = blocks'),
-        (True, 2, 'round robin'),
-        (True, 2, 'round robin'),
-        (True, 2, 'blocks'),
-        (True, 2, 'blocks'),
-        (True, 4, 'round robin = blocks'),
-        (True, 4, 'round robin = blocks'),
-    ]
+    laid = [(2, 'round robin'), (2, 'blocks'), (4, 'round robin = blocks')]
+    laid_twice = [(captured, *one) for captured in (False, True) for one in laid for _priority in range(2)]
+    assert ways(report) == [(False, 1, '-'), *laid_twice]
     different = [[-1, None], [-1, None], [-1, None, None, None]]
     assert [row.priorities for row in report.rows if row.priority] == different * 2
     assert {row.priority for row in report.rows} == {'', '-1 -'}
@@ -154,8 +133,7 @@ def test_all_ways_are_timed(timed: Any) -> None:
         assert len(row.times_us) == 3
         assert row.source == 'measured' and row.host_us is not None
         assert (row.recording_us is not None) == (row.nodes is not None) == row.captured
-    assert report.ok
-    assert report.launches == 2
+    assert report.ok and report.launches == 2
     assert 'eager, 2 lanes, blocks, priority -1 -' in [str(row) for row in report.rows]
     assert 'eager, blocks, priority -1 -' in report.svg()
 
@@ -180,12 +158,9 @@ def test_each_run_counts(timed: Any) -> None:
 def test_branches_that_depend_on_each_other_are_told(sim: Any) -> None:
     report = ck.experiment(dependent(sim), lanes=(1, 2), rounds=5)
     one, two = report.rows
-    assert one.largest is None
-    assert two.largest is not None and two.largest > 0
-    assert not report.ok
-    assert report.best is one
-    assert 'differs by up to' in str(report)
-    assert 'Their branches race' in str(report)
+    assert one.largest is None and two.largest is not None and two.largest > 0
+    assert not report.ok and report.best is one
+    assert 'differs by up to' in str(report) and 'Their branches race' in str(report)
     assert 'other results than one lane' in report.svg()
 
 
@@ -310,34 +285,24 @@ def test_progress(sim: Any, caplog: pytest.LogCaptureFixture) -> None:
 
 def made(lanes: Sequence[int] = (1, 2, 4), wrong: int = 0) -> Experiment:
     rows = []
-    for captured in (False, True):
+    for captured, first, recording in ((False, 900, None), (True, 100, 5000.0)):
         for n in lanes:
-            names = ['round robin', 'blocks'] if n == 1 else ['round robin']
-            times = [(100 if captured else 900) / n + share for share in (0.0, 1.0, 2.0, 3.0)]
-            largest = 0.5 if n == wrong else None
-            rows.append(
-                ExperimentRow(
-                    captured, n, names, '', [], times, 8.0, 5000.0 if captured else None, 4, largest, 'measured'
-                )
-            )
+            names = ['round robin', 'blocks'][: 2 if n == 1 else 1]
+            times, largest = [first / n + share for share in (0.0, 1.0, 2.0, 3.0)], 0.5 if n == wrong else None
+            rows.append(ExperimentRow(captured, n, names, '', [], times, 8.0, recording, 4, largest, 'measured'))
     for row in rows:
         row.ratio = (row.median_us or 0) / (rows[0].median_us or 0)
     return Experiment(rows, 'device 0', [4], 20, 4, '4 arrays')
 
 
-def test_best_is_the_fastest_that_is_right() -> None:
-    assert str(made().best) == 'graph, 4 lanes, round robin'
+def test_the_table_and_the_best_that_is_right() -> None:
+    assert str(made().best) == 'graph, 4 lanes, round robin' and Experiment().best is None
     assert str(made(wrong=4).best) == 'graph, 2 lanes, round robin'
-    assert Experiment().best is None
-
-
-def test_table() -> None:
     head, titles, *lines = str(made(wrong=2)).splitlines()
     assert head == '4 branches, on device 0; device time of one run: median of 4 times 20 runs, with the quartiles'
     assert titles.split() == 'way lanes assignment median us quartiles ratio host us nodes recording us'.split()
     assert lines[0].split()[:4] == ['eager', '1', '-', '901.5']
-    assert lines[1].endswith('differs by up to 0.5')
-    assert 'best: graph, 4 lanes' in '\n'.join(lines)
+    assert lines[1].endswith('differs by up to 0.5') and 'best: graph, 4 lanes' in '\n'.join(lines)
 
 
 def test_json(tmp_path: Path) -> None:

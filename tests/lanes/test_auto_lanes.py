@@ -39,29 +39,18 @@ def test_temporaries_are_not_in_the_way_where_there_is_room(sim: Any) -> None:
     assert [out.get().tobytes() for out in outs] == wanted()
 
 
-def test_with_less_room_more_is_ordered(cp: Any) -> None:
+def test_with_less_room_more_is_ordered(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What workspaces have taken is not there for temporaries."""
     x, found = cp.arange(SIZE, dtype='f8'), []
-    for blocks in (4, 8, 32):
+    for blocks, besides in ((4, 0), (8, 0), (32, 0), (32, 24)):
+        monkeypatch.setattr(Workspaces, 'taken', besides * x.nbytes)
         cap, outs = branches(cp, x, lanes='auto', memory_limit=blocks * x.nbytes)
         cap.graph.launch()
         np.testing.assert_allclose([out.get() for out in outs], [np.frombuffer(one) for one in wanted()])
         found.append((cap.relaned.edges[1], cap.graph.memory_bytes))
         cap.graph.close()
-    assert found[0][0] > found[1][0] > found[2][0]
+    assert found[0][0] > found[1][0] > found[2][0] < found[3][0]
     assert found[0][1] < found[2][1]
-
-
-def test_workspaces_count_in_the_limit(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What they have taken is not there for temporaries."""
-    x, found = cp.arange(SIZE, dtype='f8'), []
-    for besides in (0, 24):
-        monkeypatch.setattr(Workspaces, 'taken', besides * x.nbytes)
-        cap, outs = branches(cp, x, lanes='auto', memory_limit=32 * x.nbytes)
-        cap.graph.launch()
-        np.testing.assert_allclose([out.get() for out in outs], [np.frombuffer(one) for one in wanted()])
-        found.append(cap.relaned.edges[1])
-        cap.graph.close()
-    assert found[0] < found[1]
 
 
 def test_by_itself_memory_comes_to_twice_what_is_needed_at_once(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,16 +92,21 @@ def test_an_empty_block(cp: Any) -> None:
     cap.graph.launch()
 
 
-def test_wrong_arguments(cp: Any) -> None:
-    graph = branches(cp, cp.arange(SIZE, dtype='f8'))[0].graph
+@pytest.mark.parametrize('of', [ck.capture, lambda **options: ck.graphed(abs, **options)], ids=['capture', 'graphed'])
+def test_wrong_arguments(cp: Any, of: Any) -> None:
     for error, options, text in (
         (ValueError, {'lanes': 4}, "lanes is 'auto' or None, got 4"),
         (TypeError, {'lanes': 'auto', 'memory_limit': 1.5}, 'memory_limit is a number of bytes, got 1.5'),
         (ValueError, {'lanes': 'auto', 'memory_limit': 0}, 'memory_limit must be 1 or more, got 0'),
         (ValueError, {'memory_limit': 512}, "memory_limit= goes with lanes='auto' only"),
-        (ValueError, {'lanes': 'auto', 'update': graph}, "lanes='auto' goes neither with into= nor with update="),
     ):
         with pytest.raises(error, match=text):
-            ck.capture(**options)  # type: ignore[arg-type]
+            of(**options)
+
+
+def test_a_graph_that_is_updated_gets_no_lanes(cp: Any) -> None:
+    graph = branches(cp, cp.arange(SIZE, dtype='f8'))[0].graph
+    with pytest.raises(ValueError, match="lanes='auto' goes neither with into= nor with update="):
+        ck.capture(lanes='auto', update=graph)
     with pytest.raises(ck.ClosedError, match=r'Capture\.relaned'):
         _ = ck.capture(lanes='auto').relaned

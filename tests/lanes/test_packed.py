@@ -20,6 +20,11 @@ from tests.lanes.test_relane import SAME
 N = 1000
 
 
+@pytest.fixture
+def x(cp: Any) -> Any:
+    return cp.linspace(1, 2, N)
+
+
 def branches(cp: Any, x: Any, count: int = 4, **options: Any) -> tuple[Any, list[Any]]:
     """Work of one lane that could be on several: each result has two temporaries, of which the second is another's."""
     with ck.capture(**(options or {'lanes': 'auto'})) as cap:
@@ -48,8 +53,7 @@ def chained(cp: Any, x: Any, **options: Any) -> tuple[Any, Any]:
 # -- what launches give -----------------------------------------------------------------------------------------
 
 
-def test_a_branch_needs_two_temporaries_and_has_no_more(cp: Any) -> None:
-    x = cp.linspace(1, 2, N)
+def test_a_branch_needs_two_temporaries_and_has_no_more(cp: Any, x: Any) -> None:
     cap, outs = branches(cp, x)
     report, before = cap.relaned, cap.graph.memory_bytes
     block = 8192
@@ -66,8 +70,7 @@ def test_a_branch_needs_two_temporaries_and_has_no_more(cp: Any) -> None:
     assert cap.graph.edges == edges and not cap.graph.races()
 
 
-def test_a_graph_that_keeps_its_order_has_no_more_memory(cp: Any) -> None:
-    x = cp.linspace(1, 2, N)
+def test_a_graph_that_keeps_its_order_has_no_more_memory(cp: Any, x: Any) -> None:
     plain, wanted = chained(cp, x)
     cap, found = chained(cp, x, lanes='auto')
     assert not cap.relaned and cap.relaned.kept == 'its data needs the order that was recorded'
@@ -111,8 +114,8 @@ def test_what_a_kernel_of_somebody_elses_may_know_stays(cp: Any, monkeypatch: py
     assert values(later) == values(x * 5 + (x + 1))
 
 
-def test_what_is_read_before_it_is_written_stays(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    x, reasons = cp.linspace(1, 2, N), stays(monkeypatch)
+def test_what_is_read_before_it_is_written_stays(cp: Any, monkeypatch: pytest.MonkeyPatch, x: Any) -> None:
+    reasons = stays(monkeypatch)
     with ck.capture(lanes='auto') as cap:
         part = cp.empty(N)
         part[:500] = x[:500]
@@ -125,8 +128,7 @@ def test_what_is_read_before_it_is_written_stays(cp: Any, monkeypatch: pytest.Mo
     assert values(z) == values(cp.sqrt(x * 3) + 1)
 
 
-def test_only_memory_of_its_own_is_packed(cp: Any) -> None:
-    x = cp.linspace(1, 2, N)
+def test_only_memory_of_its_own_is_packed(cp: Any, x: Any) -> None:
     for options in ({'lanes': None}, {'lanes': 'auto', 'pool': cp.cuda.MemoryPool()}):
         cap, outs = branches(cp, x, **options)
         assert cap.graph.relane().packed is None
@@ -185,8 +187,8 @@ def test_a_write_that_was_missed_shows_at_the_first_launch(sim: Any, monkeypatch
 
 
 @pytest.mark.parametrize('change', ['rebind', 'switch', 'clone'])
-def test_changes_before_the_first_launch_do_without(cp: Any, change: str) -> None:
-    x, other = cp.linspace(1, 2, N), cp.linspace(3, 4, N)
+def test_changes_before_the_first_launch_do_without(cp: Any, change: str, x: Any) -> None:
+    other = cp.linspace(3, 4, N)
     cap, outs = branches(cp, x)
     assert cap.relaned.packed is not None
     if change == 'rebind':
@@ -203,8 +205,7 @@ def test_changes_before_the_first_launch_do_without(cp: Any, change: str) -> Non
     assert not cap.graph.races()
 
 
-def test_a_graph_in_a_graph_does_without(cp: Any) -> None:
-    x = cp.linspace(1, 2, N)
+def test_a_graph_in_a_graph_does_without(cp: Any, x: Any) -> None:
     inner, outs = branches(cp, x)
     with ck.capture() as cap:
         cap.embed(inner.graph)
@@ -215,8 +216,8 @@ def test_a_graph_in_a_graph_does_without(cp: Any) -> None:
         assert right(cp, x, outs)
 
 
-def test_a_change_afterwards_keeps_the_packed_memory(cp: Any) -> None:
-    x, other = cp.linspace(1, 2, N), cp.linspace(3, 4, N)
+def test_a_change_afterwards_keeps_the_packed_memory(cp: Any, x: Any) -> None:
+    other = cp.linspace(3, 4, N)
     cap, outs = branches(cp, x)
     cap.graph.launch()
     memory, edges = cap.graph.memory_bytes, cap.graph.edges
@@ -293,8 +294,7 @@ def test_the_fastest_order_is_packed(cp: Any, monkeypatch: pytest.MonkeyPatch, b
 # -- relaned again before the first launch ------------------------------------------------------------------------
 
 
-def test_packed_memory_is_kept_by_another_look(cp: Any) -> None:
-    x = cp.linspace(1, 2, N)
+def test_packed_memory_is_kept_by_another_look(cp: Any, x: Any) -> None:
     cap, outs = branches(cp, x)
     edges = cap.graph.edges
     for report in (cap.graph.relane(report=True), cap.graph.relane(), cap.graph.relane()):
@@ -304,9 +304,8 @@ def test_packed_memory_is_kept_by_another_look(cp: Any) -> None:
     assert right(cp, x, outs) and cap.relaned.packed.settled and cap.relaned.compared == SAME
 
 
-def test_another_order_does_without_packed_memory(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_order_does_without_packed_memory(cp: Any, monkeypatch: pytest.MonkeyPatch, x: Any) -> None:
     """The order was packed for other edges: its memory is the recorded one again."""
-    x = cp.linspace(1, 2, N)
     cap, outs = branches(cp, x)
     original = new_order.find_needed
 

@@ -39,6 +39,11 @@ def wanted(count: int) -> list[list[float]]:
     return [(np.sqrt(np.arange(8.0)) * (number + 1)).tolist() for number in range(count)]
 
 
+def launch_right(graph: ck.Graph, outs: list[Any]) -> None:
+    graph.launch()
+    assert [values(out) for out in outs] == wanted(len(outs))
+
+
 # -- which edges ------------------------------------------------------------------------------------------------
 
 
@@ -109,8 +114,7 @@ def test_independent_work_of_one_lane_has_no_order(cp: Any) -> None:
     assert report and graph.edges == [(0, 1), (2, 3), (4, 5), (6, 7)]
     assert (report.edges, report.graphs[0].longest, report.graphs[0].at_once) == ((7, 4), (8, 2), (1, 4))
     assert [(a.number, b.number) for a, b in report.loosened] == [(1, 2), (3, 4), (5, 6)]
-    graph.launch()
-    assert [values(out) for out in outs] == wanted(4)
+    launch_right(graph, outs)
     assert report.compared == SAME and graph.launches == 1 and graph.recording.edge_count == 4
 
 
@@ -313,8 +317,7 @@ def test_sums_in_no_fixed_order_are_not_compared(cp: Any) -> None:
     graph._state.declared[first] = Declared(True, True, call='cupy.cuda.cub.cub_scan()')
     report = graph.relane()
     assert report and report.compared.startswith("not compared: sums of it (CUB's scan) are rounded in another order")
-    graph.launch()
-    assert [values(out) for out in outs] == wanted(4)
+    launch_right(graph, outs)
 
 
 def test_an_edge_too_few_is_seen_before_anything_is_launched(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,8 +326,7 @@ def test_an_edge_too_few_is_seen_before_anything_is_launched(cp: Any, monkeypatc
     monkeypatch.setattr(new_order, 'needed_edges', lambda order, touched: [])
     report = graph.relane()
     assert not report and report.kept.startswith('race: ') and graph.edges == edges
-    graph.launch()
-    assert [values(out) for out in outs] == wanted(4)
+    launch_right(graph, outs)
 
 
 @pytest.mark.parametrize('verb', ['graph_rewire', 'graph_instantiate'])
@@ -340,8 +342,7 @@ def test_where_cuda_refuses_the_graph_is_as_it_was(sim: Any, monkeypatch: pytest
         report = graph.relane()
     assert report.kept == f'CUDA refuses: cudaErrorInvalidValue from {verb}'
     assert (graph.edges, graph.graphExec) == (edges, executable)
-    graph.launch()
-    assert [values(out) for out in outs] == wanted(4)
+    launch_right(graph, outs)
 
 
 # -- the report -------------------------------------------------------------------------------------------------
@@ -395,19 +396,6 @@ def test_measured_times_are_the_ones_of_the_report(cp: Any) -> None:
     took = [0.0 if span is None else span[1] - span[0] for span in timeline.nodes]
     assert report.unit == 'us' and report.graphs[0].longest[0] == pytest.approx(sum(took))
     assert graph.recording.timeline is None and graph.recording.arrows == graph.edges
-
-
-def test_graphs_of_graphed_functions_are_refused(cp: Any) -> None:
-    @ck.graphed
-    def double(x: Any) -> Any:
-        return x * 2
-
-    x = cp.arange(4.0)
-    for _ in range(3):
-        double(x)
-    (graph,) = [variant.graph for variant in double.variants if variant.graph is not None]
-    with pytest.raises(ck.UpdateError, match='the graph of a graphed function'):
-        graph.relane()
 
 
 def decided(cp: Any) -> tuple[ck.Graph, list[Any]]:

@@ -11,7 +11,7 @@ import capturekit as ck
 from capturekit.analysis.node_memory import TooManyError
 from capturekit.lanes import new_order
 from tests.captured import values
-from tests.lanes.test_relane import SAME, chain, wanted
+from tests.lanes.test_relane import SAME, chain, launch_right, wanted
 
 
 def test_an_array_put_in_anothers_place_is_ordered(cp: Any) -> None:
@@ -36,8 +36,7 @@ def test_rebinding_keeps_the_order_that_is_needed(cp: Any) -> None:
     new = [cp.zeros(8) for _ in range(2)]
     graph.rebind((outs[0], new[0]), (outs[1], new[1]))
     assert graph.edges == [(0, 1), (2, 3)]
-    graph.launch()
-    assert [values(out) for out in new] == wanted(2)
+    launch_right(graph, new)
     graph.rebind((new[0], new[1]), (new[1], new[0]))
     graph.launch()
     assert [values(out) for out in new] == wanted(2)[::-1]
@@ -52,11 +51,7 @@ def test_what_is_switched_off_may_be_switched_on_again(cp: Any) -> None:
     graph.launch()
     assert [values(out) for out in outs] == [wanted(1)[0], [0.0] * 8] and report.compared == SAME
     graph.enable(2)
-    graph.launch()
-    assert [values(out) for out in outs] == wanted(2)
-
-
-def test_a_change_before_the_first_launch_is_told(cp: Any) -> None:
+    launch_right(graph, outs)
     graph, outs, _x = chain(cp, 2)
     report = graph.relane()
     graph.disable(0)
@@ -77,31 +72,25 @@ def test_a_copy_orders_its_changes_too(cp: Any) -> None:
     graph.launch()
 
 
-@pytest.mark.parametrize('again', [False, True])
-def test_another_recording_is_taken_over_in_place(cp: Any, again: bool) -> None:
+@pytest.mark.parametrize('how', ['update', 'update of a launched one', 'capture'])
+def test_another_recording_is_taken_over_in_place(cp: Any, how: str) -> None:
     """CUDA updates a graph to one of the same edges only: the other one gets those that its data needs as well."""
-    graph, _outs, _x = chain(cp, 3)
+    graph, _outs, x = chain(cp, 3)
     graph.relane()
-    if again:
-        graph.launch()
-    other, outs, _more = chain(cp, 3)
-    assert graph.update(other).how == 'updated'
+    if how == 'capture':
+        outs = [cp.zeros(8) for _ in range(3)]
+        with ck.capture(update=graph) as cap:
+            for number, out in enumerate(outs):
+                cp.sqrt(x, out=out)
+                cp.multiply(out, number + 1, out=out)
+        assert cap.graph is graph
+    else:
+        if 'launched' in how:
+            graph.launch()
+        other, outs, _more = chain(cp, 3)
+        assert graph.update(other).how == 'updated'
     assert graph.edges == [(0, 1), (2, 3), (4, 5)] and graph.recording.edge_count == 3
-    graph.launch()
-    assert [values(out) for out in outs] == wanted(3)
-
-
-def test_a_recording_in_the_place_of_another_one(cp: Any) -> None:
-    graph, _outs, x = chain(cp, 2)
-    graph.relane()
-    outs = [cp.zeros(8) for _ in range(2)]
-    with ck.capture(update=graph) as cap:
-        for number, out in enumerate(outs):
-            cp.sqrt(x, out=out)
-            cp.multiply(out, number + 1, out=out)
-    assert cap.graph is graph and graph.edges == [(0, 1), (2, 3)]
-    graph.launch()
-    assert [values(out) for out in outs] == wanted(2)
+    launch_right(graph, outs)
 
 
 def test_a_child_graph_in_the_place_of_another_one(cp: Any) -> None:
@@ -161,5 +150,4 @@ def test_a_recording_that_can_not_be_taken_over_is_as_it_was(cp: Any) -> None:
     assert [values(out) for out in (*outs, *others)] == [*wanted(3), *wanted(2)]
     assert graph.update(other, instantiate=True).how == 'instantiated'
     assert graph.edges == [(0, 1), (2, 3)]
-    graph.launch()
-    assert [values(out) for out in others] == wanted(2)
+    launch_right(graph, others)

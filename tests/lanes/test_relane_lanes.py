@@ -18,7 +18,7 @@ from capturekit.lanes.new_order import laid
 from capturekit.model.dag import Order
 from tests.captured import values
 from tests.examples import examples
-from tests.lanes.test_relane import SAME, chain, wanted
+from tests.lanes.test_relane import SAME, chain, launch_right, wanted
 
 
 def closure(count: int, edges: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
@@ -98,9 +98,8 @@ def test_the_lanes_that_are_faster_are_kept(cp: Any, fastest: Any) -> None:
     assert 'the graph has 6 edges now, chosen by times' in str(report) and '  as chosen by times' in str(report)
     assert report.edges == (7, 4)
     assert report.python.startswith('with cap.fork(2) as (lane1, lane2):')
-    for launch in (1, 2):
-        graph.launch()
-        assert [values(out) for out in outs] == wanted(4), launch
+    for _ in range(2):
+        launch_right(graph, outs)
     assert report.compared == SAME
     assert not graph.races()
 
@@ -123,8 +122,7 @@ def test_asking_again_leaves_the_lanes(sim: Any, fastest: Any) -> None:
         'it is not faster: 5.0 us as recorded, 10.0 us as the data needs it, '
         '10.0 us so behind one node, 10.0 us on 2 lanes'
     )
-    graph.launch()
-    assert [values(out) for out in outs] == wanted(4)
+    launch_right(graph, outs)
 
 
 def test_beginnings_may_come_after_one_of_them(cp: Any, fastest: Any) -> None:
@@ -136,38 +134,25 @@ def test_beginnings_may_come_after_one_of_them(cp: Any, fastest: Any) -> None:
     first = [n for n in range(0, 8, 2) if all((n, m) in graph.edges for m in range(0, 8, 2) if m != n)]
     assert set(needed) <= set(graph.edges) and len(first) == 1 and len(graph.edges) == 7
     assert report.in_short.startswith('as the data needs it, behind one node, 7 edges before and 7 now; first launch')
-    for launch in (1, 2):
-        graph.launch()
-        assert [values(out) for out in outs] == wanted(4), launch
+    for _ in range(2):
+        launch_right(graph, outs)
     assert report.compared == SAME and not graph.races()
 
 
-def test_copies_and_changes_keep_the_lanes(cp: Any, fastest: Any) -> None:
+def test_copies_changes_and_updates_keep_the_lanes(cp: Any, fastest: Any) -> None:
     graph, outs, _report = on_two_lanes(cp, fastest)
-    edges = graph.edges
-    copy = graph.clone()
-    assert copy.edges == edges
+    edges, copy = graph.edges, graph.clone()
     graph.disable(1)
-    assert graph.edges == edges
     graph.enable(1)
     fresh = cp.zeros(8)
     graph.rebind((outs[0], fresh))
-    assert graph.edges == edges
+    assert copy.edges == graph.edges == edges
     graph.launch()
     assert values(fresh) == wanted(4)[0]
-    copy.launch()
-    assert [values(out) for out in outs] == wanted(4)
-
-
-def test_a_graph_that_is_updated_keeps_them(cp: Any, fastest: Any) -> None:
-    graph, _outs, _report = on_two_lanes(cp, fastest)
-    edges = graph.edges
-    graph.launch()
-    other, outs, _x = chain(cp)
-    update = graph.update(other)
-    assert update.how == 'updated' and graph.edges == edges
-    graph.launch()
-    assert [values(out) for out in outs] == wanted(4)
+    launch_right(copy, outs)
+    other, more, _x = chain(cp)
+    assert graph.update(other).how == 'updated' and graph.edges == edges
+    launch_right(graph, more)
 
 
 def test_an_update_that_the_lanes_do_not_fit(cp: Any, fastest: Any) -> None:
@@ -194,8 +179,7 @@ def test_everything_that_reads_a_graph_reads_such_edges(sim: Any, fastest: Any) 
         if name not in ('to_timeline_figure', 'show', 'save'):
             assert getattr(render, name)(recording), name
     assert graph.svg()
-    graph.launch()
-    assert [values(out) for out in outs] == wanted(4)
+    launch_right(graph, outs)
     graph.close()
 
 
@@ -210,12 +194,7 @@ def test_the_picture_has_every_order(cp: Any, fastest: Any) -> None:
         'as chosen by times: 2 at most at once',
     ]
     assert picture.count('<g><title>') == 24
-
-
-def test_without_times_the_picture_has_units(sim: Any) -> None:
-    graph, _outs, _x = chain(sim)
-    report = graph.relane()
-    assert 'one unit of time for each node' in report.svg()
+    assert 'one unit of time for each node' in chain(cp)[0].relane().svg()
 
 
 def test_kernels_that_may_wait_for_each_other_get_no_lanes(sim: Any, fastest: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from capturekit.driver.node_accesses import Access, Touched, linear
@@ -11,7 +13,7 @@ from capturekit.launch.declared import Declared
 
 LOW, SIZE = 1 << 33, 4096
 OTHER = LOW + SIZE
-CALL = 'cublas.sgemm'
+CALL, EARLY = 'cublas.sgemm', 'it is read before the launch has written it'
 
 
 def block(low: int = LOW, **more: object) -> Temporary:
@@ -64,17 +66,38 @@ def test_what_is_read_has_to_be_written(written: list[tuple[int, int]], read: tu
     assert why(nodes) == ('it is read before the launch has written it' if stays else '')
 
 
-def test_a_kernel_that_may_write_less_has_written_nothing() -> None:
-    inexact = linear(LOW, SIZE, True, exact=False, argument=0)
-    every_other = Access(LOW, (512,), (8,), 4, True, True, 0)
-    for write in (inexact, every_other):
-        assert why([kernel(write), kernel(on(LOW, False))]) == 'it is read before the launch has written it'
-    assert why([kernel(on(LOW, False), on(LOW, True, argument=1))]), 'a node reads before it writes'
+WRITTEN, READ = on(LOW, True), on(LOW, False)
+INEXACT = linear(LOW, SIZE, True, exact=False, argument=0)
+EVERY_OTHER = Access(LOW, (512,), (8,), 4, True, True, 0)
+CHILD = SeenNode(NodeInfo(5, 'graph', inner=9), Touched((WRITTEN,)), (WRITTEN,))
+#: Nodes, what else is known of the temporary, and why it stays.
+STAYS: dict[str, tuple[list[SeenNode], dict[str, Any], str]] = {
+    'a write of more or less': ([kernel(INEXACT), kernel(READ)], {}, EARLY),
+    'a write of a part': ([kernel(EVERY_OTHER), kernel(READ)], {}, EARLY),
+    'a node reads before it writes': ([kernel(READ, on(LOW, True, argument=1))], {}, EARLY),
+    'beyond its end': ([kernel(on(LOW, True, 2 * SIZE))], {}, 'a node reaches beyond it'),
+    'before its beginning': ([kernel(on(LOW - 512, True))], {}, 'a node reaches beyond it'),
+    'a child graph': ([CHILD], {}, 'a node of kind graph uses it'),
+    'its address in an unknown node': ([stranger(LOW + 8)], {'lives': [(5, 6)]}, 'it is not known what mine touches'),
+    'another address there': ([stranger(OTHER)], {'lives': [(5, 6)]}, ''),
+    "a kernel of CuPy's and a workspace": ([stranger(name='cupy_concatenate')], {'of_library': True}, ''),
+    "a kernel of CuPy's": ([stranger(name='cupy_concatenate')], {}, 'it is not known what cupy_concatenate touches'),
+    'another kernel and a workspace': ([stranger()], {'of_library': True}, 'it is not known what mine touches'),
+    'no node has its address': ([of_library([OTHER], WRITTEN)], {}, f'{CALL} does not show its address'),
+    'another node of the call has it': ([of_library([OTHER + 8], WRITTEN), of_library([LOW], WRITTEN)], {}, ''),
+    'unknown addresses': ([of_library([LOW], WRITTEN, complete=False)], {}, 'it is not known what gemm touches'),
+    'no call': ([of_library([LOW], WRITTEN, call='')], {}, 'it is not known what gemm touches'),
+}
 
 
-def test_what_reaches_beyond_it_stays() -> None:
-    assert why([kernel(on(LOW, True, 2 * SIZE))]) == 'a node reaches beyond it'
-    assert why([kernel(on(LOW - 512, True))]) == 'a node reaches beyond it'
+@pytest.mark.parametrize('what', STAYS)
+def test_why_it_stays(what: str) -> None:
+    nodes, more, stays = STAYS[what]
+    assert why(nodes, **more) == stays
+
+
+def test_an_address_inside_an_array_stays() -> None:
+    assert 'is not one of its arrays' in why([of_library([LOW, LOW + 64], WRITTEN)])
 
 
 def test_a_copy_moves_if_it_is_one_row() -> None:
@@ -85,11 +108,6 @@ def test_a_copy_moves_if_it_is_one_row() -> None:
     assert other.stays == 'it is read before the launch has written it'
     rows = NodeInfo(4, 'memcpy', '', {'dst': LOW, 'src': OTHER, 'bytes': 64})
     assert examined([SeenNode(rows, Touched(ends), ends)], [block()])[0].stays == 'a copy of several rows uses it'
-
-
-def test_a_child_graph_keeps_it() -> None:
-    touches = (on(LOW, True),)
-    assert why([SeenNode(NodeInfo(5, 'graph', inner=9), Touched(touches), touches)]) == 'a node of kind graph uses it'
 
 
 # -- nodes of unknown memory ------------------------------------------------------------------------------------
@@ -104,18 +122,6 @@ def test_who_may_know_it_keeps_it(lives: list[tuple[int, int]] | None, stays: bo
     assert why(nodes, lives=lives) == ('it is not known what mine touches' if stays else '')
 
 
-def test_an_address_in_an_unknown_node_keeps_it() -> None:
-    assert why([stranger(LOW + 8)], lives=[(5, 6)]) == 'it is not known what mine touches'
-    assert not why([stranger(OTHER)], lives=[(5, 6)])
-
-
-def test_kernels_of_cupys_know_no_workspace() -> None:
-    for name, stays in (('cupy_concatenate', False), ('mine', True)):
-        found = why([stranger(name=name)], of_library=True)
-        assert bool(found) is stays
-        assert why([stranger(name=name)])
-
-
 # -- kernels of libraries ---------------------------------------------------------------------------------------
 
 
@@ -124,16 +130,6 @@ def test_an_array_that_its_call_names_moves() -> None:
     nodes = [of_library([LOW, 77, OTHER + 8], written), kernel(read)]
     (found,) = examined(nodes, [block()])
     assert not found.stays and [word.place for word in found.words] == [(0, 0), (0, 0)]
-
-
-def test_an_array_whose_address_no_node_has_stays() -> None:
-    assert why([of_library([OTHER], on(LOW, True))]) == f'{CALL} does not show its address'
-    both = [of_library([OTHER + 8], on(LOW, True)), of_library([LOW], on(LOW, True))]
-    assert not why(both), 'another node of the call has it'
-
-
-def test_an_address_inside_an_array_stays() -> None:
-    assert 'is not one of its arrays' in why([of_library([LOW, LOW + 64], on(LOW, True))])
 
 
 def test_memory_that_the_call_does_not_name_moves_as_a_whole() -> None:
@@ -152,8 +148,3 @@ def test_an_address_at_its_end_keeps_it() -> None:
     assert all(one.stays for one in examined(scratch, [block(), block(OTHER)])), 'the node has both'
     first, second = examined([of_library([OTHER], on(OTHER + SIZE, True))], [block(), block(OTHER)])
     assert not first.stays and not second.stays, 'of the first it has nothing else'
-
-
-def test_a_call_of_unknown_addresses_is_a_stranger() -> None:
-    assert why([of_library([LOW], on(LOW, True), complete=False)]) == 'it is not known what gemm touches'
-    assert why([of_library([LOW], on(LOW, True), call='')]) == 'it is not known what gemm touches'

@@ -5,7 +5,6 @@ Needs Chromium (``chromium``, ``chromium-browser``, ``google-chrome`` on the PAT
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import json
 import os
@@ -48,7 +47,7 @@ class Browser:
         self._rest, self._sent, self.session = b'', 0, ''
         self.events: list[dict[str, Any]] = []
 
-    def open(self, url: str, width: int = 1280, height: int = 720, dark: bool = False) -> None:
+    def open(self, url: str, width: int = 1280, height: int = 720) -> None:
         """Open a page in a new tab, and wait until it is loaded."""
         self.session, self.events = '', []
         target = self.tell('Target.createTarget', url='about:blank')['targetId']
@@ -56,8 +55,6 @@ class Browser:
         for domain in ('Page', 'Runtime', 'Log', 'Network'):
             self.tell(f'{domain}.enable')
         self.tell('Emulation.setDeviceMetricsOverride', width=width, height=height, deviceScaleFactor=1, mobile=False)
-        scheme = {'name': 'prefers-color-scheme', 'value': 'dark' if dark else 'light'}
-        self.tell('Emulation.setEmulatedMedia', features=[scheme])
         self.tell('Page.navigate', url=url)
         self.wait('document.readyState === "complete"')
 
@@ -107,10 +104,6 @@ class Browser:
         code = {'Enter': 13, 'Escape': 27}.get(key, 0)
         self.tell('Input.dispatchKeyEvent', type='keyDown', key=key, text=text, windowsVirtualKeyCode=code)
         self.tell('Input.dispatchKeyEvent', type='keyUp', key=key, windowsVirtualKeyCode=code)
-
-    def picture(self, path: Path) -> None:
-        """Take a screenshot."""
-        path.write_bytes(base64.b64decode(self.tell('Page.captureScreenshot')['data']))
 
     def faults(self) -> list[dict[str, Any]]:
         """Errors that the page has raised or logged."""

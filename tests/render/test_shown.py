@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import sys
-import types
 from typing import Any
 
 import pytest
 
 import capturekit as ck
 from capturekit.render import to_text
+from tests.render.test_failed import Notebook
 
 
 def graph(sim: Any) -> ck.Graph:
@@ -60,6 +60,7 @@ def test_they_say_what_matters(sim: Any) -> None:
     assert repr(found['Report']) == '<Report: 1 found: a strict capture refuses 1, one with strict=False 1>'
     assert repr(found['variant']) == '<recorded variant, 3 calls, 2 launches>'
     assert 'us modelled on 3 lanes' in repr(found['Concurrency'])
+    assert str(found['Timeline']).startswith('modelled, medians of ')
     assert '<div style="width:240.0px' in found['Concurrency']._repr_html_()
     assert found['Experiment']._repr_html_().startswith('<svg')
     assert found['Recording']._repr_html_().startswith('<iframe')
@@ -84,12 +85,6 @@ def test_show_prints_on_a_terminal_also_of_ascii(
 
 
 def test_show_displays_in_a_notebook(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[Any] = []
-    ipython, display = types.ModuleType('IPython'), types.ModuleType('IPython.display')
-    ipython.get_ipython = lambda: types.SimpleNamespace(kernel=object())  # type: ignore[attr-defined]
-    display.display = shown.append  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, 'IPython', ipython)
-    monkeypatch.setitem(sys.modules, 'IPython.display', display)
-    made = graph(sim)
+    made, ipython = graph(sim), Notebook(monkeypatch, object())
     made.show()
-    assert shown == [made.recording]
+    assert ipython.displayed == [made.recording]
