@@ -403,7 +403,9 @@ class Allocators:
             device = self.state.placeholders.get(stream.ptr)
             # the user does not know the placeholder, so the message names the device, or the legacy stream
             if device not in (None, live.origin_device):
-                self.verdicts.refuse(verdict, f'Work on device {device}', None, VARIANTS['work-on-another-device'])
+                raise self.verdicts.refusal(
+                    verdict, f'Work on device {device}', None, VARIANTS['work-on-another-device']
+                )
             _stream, at = live.outside.held.get(stream.ptr, (None, None))
             named = stream.ptr if device is None else LEGACY_HANDLES[0]
             rule = escape_rule(live, at, stream.ptr, device is not None)

@@ -326,7 +326,7 @@ class Arrays(CallsOnStreams):
         if lane is None or lane.capture is not live.capture:
             verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=stream)
             if verdict.answer.refused:
-                self.verdicts.refuse(verdict, call, stream, _EXCHANGE if lane is not None else None)
+                raise self.verdicts.refusal(verdict, call, stream, _EXCHANGE if lane is not None else None)
             if stream == named and stream not in live.outside.held:
                 return obj
             self.streams.release(stream)
@@ -335,7 +335,7 @@ class Arrays(CallsOnStreams):
         elif lane is not (here_lane := self.lanes.current_lane(live)):
             verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=stream)
             if live.strict:
-                self.verdicts.refuse(verdict, call, stream, _EXCHANGE)
+                raise self.verdicts.refusal(verdict, call, stream, _EXCHANGE)
             at = here()
             self.lanes.wait_on(live, here_lane, self.lanes.record_on(live, lane, at), at)
             live.note('adapted', here_lane, f'exchange of an array became a join of lane {lane.number}', at)
@@ -370,7 +370,7 @@ class Arrays(CallsOnStreams):
             stream = int(interface['stream'])
             verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=stream)
             if self.state.ledger.lane(stream) is not None and verdict.answer.refused:
-                self.verdicts.refuse(verdict, 'Use of an array of another library', stream, _EXCHANGE)
+                raise self.verdicts.refusal(verdict, 'Use of an array of another library', stream, _EXCHANGE)
             return False
 
     def exchange_waits(self, original: bool) -> bool:
@@ -392,7 +392,7 @@ class Arrays(CallsOnStreams):
                 if not to_host and (stream is None or stream in LEGACY_HANDLES):
                     verdict = self.verdicts.judge(_O.LEGACY_WORK, stream=LEGACY_HANDLES[0])
                     rule = VARIANTS['dlpack-legacy']
-                    self.verdicts.refuse(verdict, 'ndarray.__dlpack__()', LEGACY_HANDLES[0], rule)
+                    raise self.verdicts.refusal(verdict, 'ndarray.__dlpack__()', LEGACY_HANDLES[0], rule)
         return original(array, *args, **kwargs)
 
 

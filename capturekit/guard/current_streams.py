@@ -17,7 +17,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from threading import get_ident
 from types import FrameType
 from typing import Any
 
@@ -33,7 +32,6 @@ from capturekit.model.cleanup import Undo
 from capturekit.model.counted import counted
 from capturekit.model.errors import CaptureError, CudaCallError
 from capturekit.model.ledger import LEGACY_HANDLES, Lane, named
-from capturekit.model.recording import Step
 from capturekit.model.rules import RULES, VARIANTS, CaptureStatus, Code, Mode, Operation, Rule
 from capturekit.model.source_line import Place, here
 
@@ -320,30 +318,19 @@ class CurrentStreams:
         Last come the nodes before the current lane's next work. Its new nodes go to the current line.
         """
         state = self.state
-        stack = state.threads.get(get_ident())
-        mine = stack[-1] if stack else None
-        if mine is None or mine.memory is None or mine.caller is not None or mine.outside.held:
-            return None
-        inside, lanes, capture = state.inside, state.ledger.lanes, mine.capture
-        if inside.active() or inside.policy is not None:
-            return None
         # the handle is read past the wrapper, which would let capturekit's own code have it as well
-        before = lanes.get(state.installation.originals[_CURRENT]().__dict__['ptr'])
-        lane = lanes.get(ptr)
-        if before is None or lane is None or before.capture is not capture or lane.capture is not capture:
+        now: int = state.installation.originals[_CURRENT]().__dict__['ptr']
+        mine = state.on_lanes(now, ptr)
+        if mine is None or mine.memory is None:
             return None
-        if not before.device == lane.device == state.platform.cupy.cuda.runtime.getDevice():
-            return None
-        ends = mine.memory.ends(before.stream)
+        ends = mine.memory.ends(now)
         if ends and ends[0] < 0:  # the capture is lost
             return None
-        trace = mine.trace
-        if trace is None:
+        if mine.trace is None:
             mine.active_at = at or mine.active_at
         else:
-            known = len(ends) < 2 and trace.stream == before.stream
-            trace.poll((ends[0] if ends else 0) if known else None)
-        return mine, before, lane, ends
+            mine.trace.poll_after(ends, now)
+        return mine, state.ledger.lanes[now], state.ledger.lanes[ptr], ends
 
     def _moved(self, live: OpenCapture, before: Lane, lane: Lane, ends: tuple[int, ...], at: Place | None) -> None:
         """Note that a lane of a capture is current instead of another one, whose next work comes after ``ends``."""
@@ -357,9 +344,7 @@ class CurrentStreams:
         if live.trace is not None:
             live.trace.stream = lane.stream
         live.current = lane.stream
-        number = lane.number
-        line: list[Any] | None = None if at is None else [at.file, at.line, at.function]
-        live.recording.steps.append(Step('switch', number, f'lane {number} made current', line))
+        live.note('switch', lane, f'lane {lane.number} made current', at)
         self.allocators.to_lane(live, lane)
 
     def stands_in(self, live: OpenCapture | None, ptr: int, call: str) -> Lane | None:
@@ -415,7 +400,7 @@ class CurrentStreams:
         lane = self.lanes.met(stream.ptr, stream)
         mine = self.state.mine()
         if lane is not None and lane.capture in self.state.lives:
-            live = self.state.live_of(lane)
+            live = self.state.lives[lane.capture]
             lane.last_use = here()
             self.lanes.make_current(live, stream.ptr)
             live.note('switch', lane, f'lane {lane.number} made current', lane.last_use)
@@ -593,7 +578,7 @@ class CurrentStreams:
             at = here()
             lane.last_use = at
             text = f'lane {lane.number} made current, with device {lane.device}'
-            self.state.live_of(lane).note('switch', lane, text, at)
+            self.state.lives[lane.capture].note('switch', lane, text, at)
         self.lanes.make_current(live, stream.ptr, anew=False)
         self.callers.in_order(live)
         self.allocators.refresh()

@@ -41,7 +41,7 @@ class HostWaits(CallsOnStreams):
             if mine is not None and ptr in LEGACY_HANDLES:
                 verdict = replace(verdict, rule=_LEGACY[operation])
                 if not verdict.lost and (mine.strict or operation is not _O.STREAM_SYNCHRONIZE):
-                    self.verdicts.refuse(verdict, call, ptr)
+                    raise self.verdicts.refusal(verdict, call, ptr)
             if operation is _O.STREAM_SYNCHRONIZE and mine is not None and not mine.strict:
                 lane = self.state.ledger.lane(ptr)
                 if lane is not None and lane.capture is mine.capture:
@@ -95,7 +95,7 @@ class HostWaits(CallsOnStreams):
                 if mine.caller is not None:
                     mine.caller.everywhere = True
                 elif mine.strict:
-                    self.verdicts.refuse(verdict, call)
+                    raise self.verdicts.refusal(verdict, call)
                 return self._adapt_wait(mine, mine.capture.lanes, f'{call} became a join of all lanes')
         return self.made_when_free(call, go, device) if mine is None else self.make(verdict, call, None, go)
 
@@ -173,5 +173,5 @@ class HostWaits(CallsOnStreams):
             for event in events:
                 mark = self.state.ledger.marks.get(event)
                 if mark is not None and mark.capture.status is CaptureStatus.ACTIVE:
-                    self.verdicts.refuse(self.verdicts.judge(_O.EVENT_ELAPSED_TIME, event=event), call)
+                    raise self.verdicts.refusal(self.verdicts.judge(_O.EVENT_ELAPSED_TIME, event=event), call)
         return self.verdicts.about_event(_O.EVENT_ELAPSED_TIME, call, events[0], partial(original, start, end))

@@ -31,6 +31,9 @@ from capturekit.model.ledger import (
 from capturekit.model.rules import RULES, CaptureStatus, Code
 from capturekit.model.source_line import Place, here
 
+#: The nodes that come right before a lane's next work.
+Nodes = tuple[int, ...]
+
 
 class Lanes:
     """Makes streams lanes, and makes the joins and forks that ``strict=False`` adds."""
@@ -109,7 +112,7 @@ class Lanes:
 
     def is_current(self, lane: Lane) -> bool:
         """Whether a lane's stream is this thread's current one on the lane's device."""
-        return bool(self.state.platform.cupy.cuda.get_current_stream(lane.device).ptr == lane.stream)
+        return bool(self.state.current_stream(lane.device).__dict__['ptr'] == lane.stream)
 
     def record_on(self, live: OpenCapture, lane: Lane, at: Place | None) -> Any:
         """Record a new event on a lane, for the guard's own joins. The event belongs to the device of the lane."""
@@ -132,12 +135,10 @@ class Lanes:
         """Return a CuPy stream for a bare handle."""
         return self.state.platform.cupy.cuda.Stream.from_external(StreamHandle(ptr))
 
-    def entered(self, live: OpenCapture, lane: Lane, stream: Any, at: Place | None) -> None:
+    def entered(self, live: OpenCapture, lane: Lane, stream: Any, at: Place | None, *, polled: bool = False) -> None:
         """Keep a stream that has become a lane, and give it what lanes need."""
         ptr = lane.stream
-        if stream is None:
-            stream = self.wrapped(ptr)
-        live.streams[ptr] = stream
+        live.streams[ptr] = stream = self.wrapped(ptr) if stream is None else stream
         own = (*live.recorder.lane_streams, *live.devices.forked.values())
         if live.caller is not None and ptr not in live.caller.streams and all(one.ptr != ptr for one in own):
             live.caller.outside[lane.device, ptr] = stream  # it is the caller's: launches are ordered with it
@@ -147,11 +148,11 @@ class Lanes:
                 lane.priority = self.state.platform.device.stream_priority(ptr)
         if getattr(stream, '_graph_host_funcargs', None) is None:
             stream._graph_host_funcargs = []  # CuPy sets it on origins alone, and launch_host_func needs it
-        self.has_entered(live, lane, at)
+        self.has_entered(live, lane, at, polled)
 
-    def has_entered(self, live: OpenCapture, lane: Lane, at: Place | None) -> None:
+    def has_entered(self, live: OpenCapture, lane: Lane, at: Place | None, polled: bool = False) -> None:
         """Note a stream that has become a lane, and follow it where it is the current one."""
-        live.note('fork', lane, f'lane {lane.number} forked from lane {lane.parent}', at, other=lane.parent)
+        live.note('fork', lane, f'lane {lane.number} forked from lane {lane.parent}', at, polled, other=lane.parent)
         if self.is_current(lane):
             self.make_current(live, lane.stream, here=lane.device == self.state.current_device())
         self.rests(lane)
@@ -306,20 +307,21 @@ class Lanes:
             live.note('adapted', lane, f'lane {lane.number}, left unjoined, was joined to the origin', at)
 
 
-def passed_by(live: OpenCapture, lane: Lane | None, clock: Clock) -> set[int]:
+def passed_by(live: OpenCapture, lane: Lane, clock: Clock) -> set[int]:
     """The nodes that a lane's next work comes after, if they all lie before what a clock stands for; else none.
 
     That is so if the lane got no node since an event was recorded on it, and the clock has that event.
     """
-    if lane is None or not lane.nodes or clock.get(lane.number, 0) < lane.segment - 1:
+    memory = live.memory
+    if memory is None or not lane.nodes or clock.get(lane.number, 0) < lane.segment - 1:
         return set()
     if not is_before(lane.clock, clock):
         return set()
-    before = set(live.graph_memory.ends(lane.stream))
+    before = set(memory.ends(lane.stream))
     return before if before == set(lane.nodes) else set()
 
 
-def only_after(device: Any, lane: Lane, before: set[int], ends: tuple[int, ...]) -> tuple[int, ...] | None:
+def only_after(device: Any, lane: Lane, before: set[int], ends: Nodes) -> Nodes | None:
     """After a wait for the nodes ``ends``, which come after all of ``before``, let a lane's next work come after these
     alone. Return them if that was needed, else None."""
     if not ends or before <= set(ends):

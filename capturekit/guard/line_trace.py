@@ -116,6 +116,11 @@ class Trace:
         except CudaCallError:  # it must not reach the user's code, between whose lines this runs
             self._ask_no_more()
 
+    def poll_after(self, ends: tuple[int, ...], stream: int) -> None:
+        """The same, where these nodes are known to come right before the next work of a stream."""
+        known = len(ends) < 2 and self.stream == stream
+        self.poll((ends[0] if ends else 0) if known else None)
+
     def taken(self, stream: int) -> Place | None:
         """The first line that made nodes on a held stream, if it was seen; the nodes themselves are thrown away."""
         self.poll()

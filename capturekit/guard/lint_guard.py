@@ -89,7 +89,7 @@ class LintLanes(Lanes):
     def wait_on(self, live: OpenCapture, lane: Lane, event: Any, at: Place | None) -> None:
         self.state.ledger.wait(lane.stream, event.ptr, at=at)
 
-    def entered(self, live: OpenCapture, lane: Lane, stream: Any, at: Place | None) -> None:
+    def entered(self, live: OpenCapture, lane: Lane, stream: Any, at: Place | None, *, polled: bool = False) -> None:
         live.streams[lane.stream] = self.wrapped(lane.stream) if stream is None else stream
         self.state.policy.look_at(lane.stream)
         self.has_entered(live, lane, at)
@@ -208,7 +208,7 @@ class LintManualCaptures(ManualCaptures):
         self.streams.release(ptr)
         verdict = self.verdicts.judge(Operation.BEGIN_CAPTURE, stream=ptr)
         if verdict.answer.refused:
-            self.verdicts.refuse(verdict, entry.call, ptr)
+            raise self.verdicts.refusal(verdict, entry.call, ptr)
         return self.state.policy.guard.manual.begin(entry, original, stream, mode)
 
 

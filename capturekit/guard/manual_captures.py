@@ -247,7 +247,7 @@ class ManualCaptures:
             verdict = self.verdicts.judge(_O.BEGIN_CAPTURE, stream=ptr)
             if verdict.answer.refused:
                 legacy = verdict.rule is RULES['legacy-stream']
-                self.verdicts.refuse(verdict, call, ptr, VARIANTS['begin-on-legacy-stream'] if legacy else None)
+                raise self.verdicts.refusal(verdict, call, ptr, VARIANTS['begin-on-legacy-stream'] if legacy else None)
             with self.state.inside:
                 blocking = not self.state.platform.device.stream_flags(ptr) & 1
                 priority = self.state.platform.device.stream_priority(ptr)
@@ -337,7 +337,7 @@ class ManualCaptures:
         """Raise an error if this call can not end the capture."""
         if live is not None and lane is not None and lane.number == 0:
             if live.memory is not None:
-                self.verdicts.refuse(
+                raise self.verdicts.refusal(
                     self.verdicts.judge(_O.END_CAPTURE, stream=ptr), call, ptr, VARIANTS['end-by-block']
                 )
             if self._was_lost(live):
@@ -350,7 +350,7 @@ class ManualCaptures:
         if verdict.answer.code is Code.cudaErrorStreamCaptureUnjoined and live is not None:
             raise self.lanes.unjoined(live, call)
         if verdict.answer.refused and verdict.answer.code is not Code.cudaErrorStreamCaptureInvalidated:
-            self.verdicts.refuse(verdict, call, ptr)
+            raise self.verdicts.refusal(verdict, call, ptr)
 
     def _was_lost(self, live: OpenCapture) -> bool:
         """Whether a capture was lost, as far as the ledger or the driver know."""

@@ -16,6 +16,7 @@ import functools
 import gc
 import importlib
 import inspect
+import itertools
 import re
 import sys
 import threading
@@ -33,51 +34,21 @@ from capturekit.model.versions import lacking
 # -- keyword arguments are put in the positions of their parameters, which the verbs of several functions share -------
 
 
-def signature_of(function: Any) -> inspect.Signature | None:
-    """A function's signature; None if it is unknown. Extension modules have it in the first line of the docstring."""
+@functools.lru_cache(1024)
+def places_of(function: Any) -> tuple[str, ...]:
+    """The names of the parameters that can be passed by position; extension modules have them in the docstring."""
     try:
-        return inspect.signature(function)
+        parameters = inspect.signature(function).parameters.values()
+        return tuple(one.name for one in parameters if one.kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD)
     except (TypeError, ValueError):
         pass
     first = str(getattr(function, '__doc__', None) or '').strip().partition('\n')[0]
     match = re.fullmatch(r'[\w.]+\((.*)\)(?: -> .*)?', first)
-    if match is None or ('[' in match[1] and '=' not in match[1]):
-        return None
-    found: list[inspect.Parameter] = []
-    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    for part in _parts(match[1]):
-        name, equals, default = part.lstrip('\\').partition('=')
-        word = name.split()[-1]
-        if word == '/':
-            found = [one.replace(kind=inspect.Parameter.POSITIONAL_ONLY) for one in found]
-        elif word.startswith('**'):
-            found.append(inspect.Parameter(word[2:], inspect.Parameter.VAR_KEYWORD))
-        elif word.startswith('*'):
-            kind = inspect.Parameter.KEYWORD_ONLY
-            found += [inspect.Parameter(word[1:], inspect.Parameter.VAR_POSITIONAL)] if word[1:] else []
-        else:
-            found.append(inspect.Parameter(word, kind, default=default if equals else inspect.Parameter.empty))
-    return inspect.Signature(found)
-
-
-def _parts(text: str) -> list[str]:
-    """Split a text at the commas outside of brackets."""
-    parts, depth = [''], 0
-    for letter in text:
-        depth += (letter in '([{') - (letter in ')]}')
-        if letter == ',' and not depth:
-            parts.append('')
-        else:
-            parts[-1] += letter
-    return [part.strip() for part in parts if part.strip()]
-
-
-@functools.lru_cache(1024)
-def _places(function: Any) -> tuple[str, ...]:
-    """The names of the parameters that can be passed by position."""
-    signature = signature_of(function)
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return tuple(one.name for one in signature.parameters.values() if one.kind in kinds) if signature else ()
+    if match is None or not match[1] or ('[' in match[1] and '=' not in match[1]):
+        return ()
+    parts = re.split(r',(?![^()]*\))', match[1])  # at the commas outside of brackets
+    names = [part.partition('=')[0].split()[-1].lstrip('\\') for part in parts]
+    return tuple(name for name in itertools.takewhile(lambda name: name[0] != '*', names) if name != '/')
 
 
 @functools.lru_cache(1024)
@@ -91,9 +62,8 @@ def in_order(
     """Put keyword arguments in their positions, for verbs that do not have CuPy's names."""
     if _takes_any_name(verb):
         return args, kwargs
-    rest = dict(kwargs)
-    given = list(args)
-    for name in _places(function)[len(args) :]:
+    rest, given = dict(kwargs), list(args)
+    for name in places_of(function)[len(args) :]:
         if name not in rest:
             break
         given.append(rest.pop(name))
@@ -147,8 +117,7 @@ class _Slot:
         self.plain = not isinstance(holder, type) or not holder.__flags__ & _IMMUTABLE
         #: Where the attribute is looked up to see whether it has changed, and what was there.
         self.place = holder.__dict__
-        self.found = self.before = self.place.get(entry.name, MISSING)
-        self.original = self.before
+        self.found = self.before = self.original = self.place.get(entry.name, MISSING)
         if self.before is MISSING:
             self.original = None if entry.kind == 'attribute' else getattr(holder, entry.name)
 
@@ -182,11 +151,9 @@ def _modified(holder: type) -> None:
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(holder))
 
 
-#: What a guard does about an error that a verb raises.
-HasRefused = Callable[[CaptureError, Entry], None]
-
-
-def _wrapper(entry: Entry, original: Any, verb: Callable[..., Any], inside: Inside, has_refused: HasRefused) -> Any:
+def _wrapper(
+    entry: Entry, original: Any, verb: Callable[..., Any], inside: Inside, has_refused: Callable[..., object]
+) -> Any:
     """Make the wrapper of an entry. ``inside.active()`` is true in threads where the guard itself is calling."""
     if entry.kind == 'attribute':
         return _Attribute(entry.name, verb, inside)
@@ -330,13 +297,10 @@ _OURS: dict[int, types.CodeType] = {}
 
 
 def _is_ours(frame: types.FrameType) -> bool:
-    """Whether the code of a module of capturekit runs in a frame."""
-    code = frame.f_code
-    if id(code) in _OURS:
-        return True
+    """Whether the code of a module of capturekit, which is not in the table yet, runs in a frame."""
     if not frame.f_globals.get('__name__', '').startswith('capturekit.'):
         return False
-    _OURS[id(code)] = code
+    _OURS[id(frame.f_code)] = frame.f_code
     return True
 
 

@@ -20,7 +20,7 @@ from capturekit.launch.caller import Caller
 from capturekit.launch.plan import Feed
 from capturekit.model.errors import CaptureError
 from capturekit.model.host_reads import Rehearsal
-from capturekit.model.ledger import Lane, Ledger, LedgerCapture
+from capturekit.model.ledger import Ledger, LedgerCapture
 from capturekit.model.skipped_exits import contextmanager
 
 
@@ -184,9 +184,25 @@ class State:
         lane = self.ledger.lane(stream)
         return None if lane is None else self.lives.get(lane.capture)
 
-    def live_of(self, lane: Lane) -> OpenCapture:
-        """The open capture that a lane belongs to."""
-        return self.lives[lane.capture]
+    def on_lanes(self, *streams: int) -> OpenCapture | None:
+        """This thread's capture, if these handles are lanes of it on the current device, its origin's.
+
+        None also where calls on them may be special, so that each is judged by itself.
+        """
+        stack, known = self.threads.get(threading.get_ident()), self.ledger.lanes
+        mine = stack[-1] if stack else None
+        if mine is None or mine.memory is None or mine.caller is not None or mine.outside.held:
+            return None
+        device = mine.capture.origin.device
+        if self.inside.active() or self.inside.policy is not None:
+            return None
+        if self.platform.cupy.cuda.runtime.getDevice() != device:
+            return None
+        for ptr in streams:
+            lane = known.get(ptr)
+            if lane is None or lane.capture is not mine.capture or lane.device != device:
+                return None
+        return mine
 
     def poll(self) -> None:
         """Attribute the nodes so far to the present lane, before another stream becomes current."""
@@ -194,9 +210,9 @@ class State:
         if mine is not None:
             mine.poll()
 
-    def current_stream(self) -> Any:
-        """CuPy's current stream, asked without the wrapper."""
-        return self.installation.originals['cupy.cuda.stream.get_current_stream']()
+    def current_stream(self, device: int = -1) -> Any:
+        """CuPy's current stream, of this device or of another one, asked without the wrapper."""
+        return self.installation.originals['cupy.cuda.stream.get_current_stream'](device)
 
     @contextmanager
     def on(self, device: int, platform: Platform | None = None) -> Iterator[None]:

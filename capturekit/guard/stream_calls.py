@@ -224,7 +224,7 @@ class StreamWork(CallsOnStreams):
             with self.state.lock:
                 self.verdicts.start()
                 verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=where.ptr)
-                self.verdicts.refuse(verdict, call, where.ptr, rule)
+                raise self.verdicts.refusal(verdict, call, where.ptr, rule)
 
     def _read_elsewhere(self, entry: Entry, pointer: Any = None, *_rest: Any) -> None:
         if 'copy_to_host' in entry.name:

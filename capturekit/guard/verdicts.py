@@ -48,10 +48,8 @@ _SAID = 'CuPy would have said that the current stream is capturing.'
 _RUNTIME = 'cupy_backends.cuda.api.runtime'
 
 
-def answers_with_code(entry: Entry | None, stream: int | None, captured: bool) -> bool:
+def _answers_with_code(entry: Entry, stream: int | None, captured: bool) -> bool:
     """Whether CuPy raises CUDA's code for a call on a stream; ``captured``: the current stream is in a capture."""
-    if entry is None:
-        return True
     if entry.name == 'begin_capture' and stream in LEGACY_HANDLES:
         return False  # CuPy has a RuntimeError of its own for it
     return entry.answer == 'code' or (entry.answer == 'cupy or code' and not captured)
@@ -250,7 +248,7 @@ class Verdicts:
             by_cupy = mine.memory is None and entry is not None and entry.answer.startswith('cupy')
             if by_cupy and captured and error.cuda_error and _SAID not in error.rule:
                 error.rule = f'{error.rule} {_SAID}'
-        if answers_with_code(entry, error.stream, captured):
+        if entry is None or _answers_with_code(entry, error.stream, captured):
             make_catchable(error, cuda.runtime.CUDARuntimeError)
         if mine is not None and mine.caller is not None:
             return  # a graphed function is being recorded: its caller gets an eager run instead
@@ -299,9 +297,7 @@ class Verdicts:
             error = invalidated(seen, live.origin.ptr, live.at, maker)
             error.active_at = live.active_at if live.trace is None else live.trace.good
             return error
-        trace = live.trace
-        good = trace.good if trace is not None else live.active_at
-        lost = trace.lost if trace is not None else None
+        good, lost = (live.active_at, None) if live.trace is None else (live.trace.good, live.trace.lost)
         status = f'Active after {good}' if good else 'Active when begun'
         if lost is not None:
             thread = next((t.name for t in threading.enumerate() if t.ident == live.thread), str(live.thread))
@@ -322,10 +318,6 @@ class Verdicts:
         error.active_at, error.lost_at = good, lost
         return error
 
-    def refuse(self, verdict: Verdict, call: str, ptr: int | None = None, rule: Rule | None = None) -> NoReturn:
-        """Raise the error for a verdict."""
-        raise self.refusal(verdict, call, ptr, rule)
-
     def refusal(self, verdict: Verdict, call: str, ptr: int | None = None, rule: Rule | None = None) -> CaptureError:
         """The error for a verdict."""
         rule = rule or verdict.rule
@@ -336,9 +328,9 @@ class Verdicts:
             says = f'{rule.says} ({code.name} would follow{after}).'
         else:
             says = f'{rule.says}.'
-        timed = issubclass(rule.error, errors.SynchronizationError) and function_of_cupy() == 'benchmark'
-        says = f'{says} {_BENCHMARK_WAITS}' if timed else says
-        remedy = _BENCHMARK if timed else rule.remedy
+        remedy = rule.remedy
+        if issubclass(rule.error, errors.SynchronizationError) and function_of_cupy() == 'benchmark':
+            says, remedy = f'{says} {_BENCHMARK_WAITS}', _BENCHMARK
         answered = code if verdict.answer.refused else None
         error = self.error(call, ptr, rule=says, remedy=remedy, code=answered, kind=rule.error)
         self.word(error, self.state.mine())
@@ -425,7 +417,7 @@ class Verdicts:
             return go()
         if verdict.answer.refused and not verdict.answer.loses and self.state.mine() is None and not verdict.lost:
             return go()  # the capture survives it, and CUDA returns the error itself
-        self.refuse(verdict, call, ptr)
+        raise self.refusal(verdict, call, ptr)
 
     def about_event(
         self, operation: Operation, call: str, event: int, go: Callable[[], Any], ptr: int | None = None

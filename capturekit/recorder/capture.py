@@ -474,7 +474,7 @@ class Capture:
         """Raise if the origin is captured already. Return whether it is a blocking stream, and its priority."""
         verdict = GUARD.ledger.judge(Operation.BEGIN_CAPTURE, thread=threading.get_ident(), stream=ptr)
         if verdict.answer.refused:
-            GUARD.verdicts.refuse(verdict, 'ck.capture()', ptr)
+            raise GUARD.verdicts.refusal(verdict, 'ck.capture()', ptr)
         with GUARD.inside:
             status = device.stream_status(ptr)
             if status is CaptureStatus.NONE:
