@@ -1,11 +1,9 @@
 """Memory during a capture: each thread's allocator follows its current stream; values of the host are uploaded at once.
 
-CuPy's compiled code uploads some values (``x.repeat([1, 2])``, ``x.take(list)``) and makes no Python call that could
-be wrapped. But it first makes a new array by its shape, with memory from the guard's allocator. That returns pointers
-of a subclass with its own method for copies from the host, and Cython calls methods that a Python class overrides. All
-other memory has CuPy's own pointers: CUB's reductions pass theirs to a kernel, and CuPy accepts only its own class
-there.
-"""
+CuPy's compiled code uploads some values (``x.repeat([1, 2])``, ``x.take(list)``) without a Python call that could be
+wrapped. But it first makes a new array by its shape, with memory from the guard's allocator. That returns pointers of a
+subclass whose method for copies from the host Cython calls. All other memory has CuPy's own pointers, because CUB's
+reductions accept only these."""
 
 from __future__ import annotations
 
@@ -33,16 +31,15 @@ from capturekit.model.rules import RULES, VARIANTS, Mode, Operation, Rule
 from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.source_line import Place, called, here, is_ours
 
-_HOST_TO_DEVICE = 1
+#: ``cudaMemcpyKind``.
+_HOST_TO_DEVICE, _DEVICE_TO_DEVICE = 1, 3
 
 
 class Uploads:
     """Copies values of the host to the device at once, outside of the capture."""
 
     def __init__(self, state: State, lanes: Lanes) -> None:
-        self.state = state
-        self.lanes = lanes
-        self._thread = _Thread()
+        self.state, self.lanes, self._thread = state, lanes, _Thread()
         self._pointers: tuple[Any, Any] = (None, None)
 
     def upload(self, live: OpenCapture, values: Any) -> Any:
@@ -66,17 +63,6 @@ class Uploads:
             finally:
                 set_allocator(before)
         return array
-
-    def bytes_from(self, live: OpenCapture, address: int, size: int) -> tuple[Any, Any]:
-        """Copy bytes of the host into the graph's memory; return that, and an event that has happened after it."""
-        cupy = self.state.platform.cupy
-        with self._beside(live) as upload:
-            buffer = live.graph_memory.grow(size)
-            cupy.cuda.runtime.memcpyAsync(buffer.ptr, address, size, _HOST_TO_DEVICE, upload.ptr)
-            done = cupy.cuda.Event(disable_timing=True)
-            done.record(upload)
-            done.synchronize()
-        return buffer, done
 
     @contextmanager
     def _beside(self, live: OpenCapture) -> Iterator[Any]:
@@ -129,12 +115,16 @@ class Uploads:
         address = host if isinstance(host, int) else int(host.value)
         if self._holds_addresses(address, size):
             return False
+        cuda = self.state.platform.cupy.cuda
         with self.state.lock:
-            buffer, done = self.bytes_from(live, address, size)
+            with self._beside(live) as upload:
+                buffer = live.graph_memory.grow(size)
+                cuda.runtime.memcpyAsync(buffer.ptr, address, size, _HOST_TO_DEVICE, upload.ptr)
+                done = cuda.Event(disable_timing=True)
+                done.record(upload)
+                done.synchronize()
             with self.state.inside:
-                self.state.platform.cupy.cuda.runtime.memcpyAsync(
-                    pointer.ptr, buffer.ptr, size, _DEVICE_TO_DEVICE, stream.ptr
-                )
+                cuda.runtime.memcpyAsync(pointer.ptr, buffer.ptr, size, _DEVICE_TO_DEVICE, stream.ptr)
             text = f'{counted(size, "byte")} of the host uploaded while recording, the same at every launch'
             live.note('constant', self.lanes.current_lane(live), text, here(), nbytes=size)
         self._thread.copied = _instruction(), int(stream.ptr), done
@@ -168,7 +158,6 @@ class Uploads:
             return any(attributes_of(int(word)).type == _ON_DEVICE for word in found)
 
 
-_DEVICE_TO_DEVICE = 3
 #: ``cudaMemoryTypeDevice`` of ``cudaPointerAttributes``.
 _ON_DEVICE = 2
 #: Device memory has addresses in this range; a table of addresses begins with such values.
@@ -234,9 +223,7 @@ class Allocators:
     """Sets each thread's CuPy allocator to the one for its current stream while a capture is open."""
 
     def __init__(self, state: State, verdicts: Verdicts, uploads: Uploads) -> None:
-        self.state = state
-        self.verdicts = verdicts
-        self.uploads = uploads
+        self.state, self.verdicts, self.uploads = state, verdicts, uploads
         #: By thread: the allocator that it had before the guard's; and the threads with an allocator of the user.
         self.kept: dict[int, Any] = {}
         self.foreign: set[int] = set()
@@ -244,11 +231,10 @@ class Allocators:
         self.settle: Callable[[], bool] = lambda: False
 
     def refresh(self, lane: Lane | None = None) -> None:
-        """Set this thread's allocator to the one for work on its current stream.
+        """Set this thread's allocator to the one for work on its current stream, unless the user has set one of their
+        own.
 
-        Inside a ``using_allocator`` block of the user, the user's allocator stays. ``lane``: what the current stream
-        is, if the caller knows it.
-        """
+        ``lane``: what the current stream is, if the caller knows it."""
         me = threading.get_ident()
         if me in self.foreign or not self.state.policy.records:
             return
@@ -268,10 +254,8 @@ class Allocators:
             set_allocator(self.kept.pop(me))
 
     def to_lane(self, live: OpenCapture, lane: Lane) -> None:
-        """:meth:`refresh` where the current stream is known to be this lane of an open capture with memory.
-
-        The allocator is made once as long as it would be the same.
-        """
+        """Do the same where the current stream is this lane. The allocator is made once as long as it would be the
+        same."""
         me, memory = threading.get_ident(), live.memory
         if me in self.foreign or memory is None:
             return
@@ -311,7 +295,7 @@ class Allocators:
     def other_device(self, device: int) -> CaptureError:
         """The error for work that CuPy would do on another device: nothing orders it with the current lane."""
         with self.state.lock:
-            stream = self.state.platform.cupy.cuda.get_current_stream()
+            stream = self.state.current_stream()
             verdict = self.verdicts.judge(Operation.WORK, stream=stream.ptr)
             rule = VARIANTS['work-of-cupy-on-another-device']
             return self.verdicts.refusal(verdict, f'Work that CuPy does on device {device} by itself', None, rule)
@@ -376,16 +360,12 @@ class Allocators:
         return original(pool, size)
 
     def pool_free(self, entry: Entry, original: Callable[..., Any], pool: Any, *args: Any, **kwargs: Any) -> Any:
-        """Free a pool's blocks.
-
-        This is refused for the capture's own pool, because recorded work still uses its blocks.
-        """
+        """Free a pool's blocks; refused for the capture's own pool, because recorded work still uses them."""
         with self.state.lock:
             self.verdicts.start()
             if any(live.memory is not None and live.memory.pool is pool for live in self.state.lives.values()):
-                raise errors.UnsupportedCallError(
+                raise self.verdicts.error(
                     entry.call,
-                    location=here(),
                     rule='This pool holds the memory of an open capture: recorded work still uses its free blocks.',
                     remedy='Free it after the graph is closed.',
                 )
@@ -398,17 +378,16 @@ class Allocators:
             with self.state.inside:
                 return live.graph_memory.grow(size)
         with self.state.lock:
-            stream = self.state.platform.cupy.cuda.get_current_stream()
-            verdict = self.verdicts.judge(_O.WORK, stream=stream.ptr)
-            device = self.state.placeholders.get(stream.ptr)
+            ptr = self.state.current_stream().ptr
+            verdict = self.verdicts.judge(_O.WORK, stream=ptr)
+            device = self.state.placeholders.get(ptr)
             # the user does not know the placeholder, so the message names the device, or the legacy stream
             if device not in (None, live.origin_device):
                 raise self.verdicts.refusal(
                     verdict, f'Work on device {device}', None, VARIANTS['work-on-another-device']
                 )
-            _stream, at = live.outside.held.get(stream.ptr, (None, None))
-            named = stream.ptr if device is None else LEGACY_HANDLES[0]
-            rule = escape_rule(live, at, stream.ptr, device is not None)
+            _stream, at = live.outside.held.get(ptr, (None, None))
+            named, rule = ptr if device is None else LEGACY_HANDLES[0], escape_rule(live, at, ptr, device is not None)
             error = self.verdicts.refusal(verdict, 'Work', named, rule)
         return self._escapes(error, size)
 
@@ -420,10 +399,9 @@ def memory_hook(cupy: Any, name: str, **called: Callable[..., object]) -> Any:
 
 
 def escape_rule(live: OpenCapture, at: Place | None, ptr: int, legacy: bool) -> Rule:
-    """The rule for work on a stream that is not in the capture, and that became current at this line.
+    """The rule for work on a stream outside of the capture that became current at this line.
 
-    ``legacy``: it is a placeholder of the legacy stream on the device of the capture.
-    """
+    ``legacy``: it is a placeholder of the legacy stream on the device of the capture."""
     beside = live.memory is not None and at is not None and at == live.at
     rule = RULES['legacy-stream' if legacy else 'escaped-work']
     if ptr in live.outside.unseen:

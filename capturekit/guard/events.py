@@ -1,14 +1,12 @@
 """Recording events and waiting for them: existing fork and join code is followed without changes.
 
 The forks and joins of a scope (``ck.fork``) lead to the same. capturekit makes all their calls itself, so that nothing
-is asked twice about them; each other call is judged by itself, as it may be any.
+is asked twice about them.
 
-CUDA calls an event that a block has recorded an invalid argument after the block. No wrapper is installed then. So when
-a block ends, its events get a class of their own (:func:`class_of_past`), which says what CUDA's answers to their
-methods mean. An event that is recorded again gets its former class back at its next use. Functions that only take the
-handle of an event (``get_elapsed_time``, ``Stream.wait_event``) raise CuPy's own error; so the recording has a note of
-an event for which nothing in the block waits.
-"""
+CUDA calls an event that a block has recorded an invalid argument after the block, where no wrapper is installed. So its
+events then get a class of their own (:func:`class_of_past`), which says what CUDA's answers mean; one that is recorded
+again gets its former class back. Functions that only take the handle (``get_elapsed_time``, ``Stream.wait_event``)
+raise CuPy's own error; so the recording has a note of an event for which nothing in the block waits."""
 
 from __future__ import annotations
 
@@ -51,9 +49,8 @@ class Events(CallsOnStreams):
 
     def handle_made(self, original: Callable[..., Any], *args: Any) -> Any:
         if self.state.caller() is not None:
-            raise self.callers.not_recorded(
-                'cupy.cuda.runtime.eventCreate()', None, 'capturekit can not know how long this event is used'
-            )
+            why = 'capturekit can not know how long this event is used'
+            raise self.callers.not_recorded('cupy.cuda.runtime.eventCreate()', None, why)
         ptr = original(*args)
         with self.state.lock:
             self.state.ledger.forget_event(ptr)
@@ -68,7 +65,7 @@ class Events(CallsOnStreams):
 
     def event_record(self, entry: Entry, original: Callable[..., Any], event: Any, stream: Any = None) -> Any:
         if stream is None:
-            stream = self.state.platform.cupy.cuda.get_current_stream()
+            stream = self.state.current_stream()
         stream = self.streams.meant(stream)
         known = None if isinstance(stream, int) else stream
         self._record(entry.call, handle(stream), event, lambda: original(event, stream), known)
@@ -112,9 +109,9 @@ class Events(CallsOnStreams):
         )
 
     def _recorded(self, ptr: int, key: int, event: Any) -> None:
-        lane = self.state.ledger.lane(ptr)
-        at = here() if lane is not None else None
+        lane, at = self.state.ledger.lane(ptr), None
         if lane is not None:
+            at = here()
             self.lanes.was_used(lane)
         mark = self.state.ledger.record(key, ptr, at)
         if lane is None or mark is None:
@@ -195,16 +192,13 @@ class Events(CallsOnStreams):
         return passed_by(mine, lane, mark.clock) if alone and lane.device == mine.origin_device else set()
 
     def _waited(self, ptr: int, event: int, blocking: bool, device: int, stream: Any, before: set[int]) -> None:
-        at = here()
-        mark = self.state.ledger.marks.get(event)
+        at, mark, lane = here(), self.state.ledger.marks.get(event), self.state.ledger.lane(ptr)
         if mark is None or mark.capture not in self.state.lives:
-            lane = self.state.ledger.lane(ptr)
             if lane is not None:
                 text = f'lane {lane.number} waited for an event that was never recorded: that orders nothing'
                 self.state.lives[lane.capture].note('note', lane, text, at)
             return
         live = self.state.lives[mark.capture]
-        lane = self.state.ledger.lane(ptr)
         forked = self.state.ledger.wait(ptr, event, blocking=blocking, at=at, device=device)
         if forked is not None:
             self.lanes.entered(live, forked, stream, at)
@@ -233,17 +227,15 @@ class Events(CallsOnStreams):
                 event.__class__ = class_of_past(usual, self.verdicts)
 
     def fork(self, live: OpenCapture, parent: int, streams: Iterable[Any], frame: FrameType) -> None:
-        """Let non-blocking streams of the current device wait for a lane. They become lanes, or are lanes already.
-
-        ``frame``: the one that enters the scope.
-        """
+        """Let non-blocking streams of the current device wait for a lane in a frame's scope: new lanes, or lanes
+        already."""
         state, ledger, wait = self.state, self.state.ledger, self.state.installation.originals[_WAIT]
         with state.lock, state.inside:
             at, lane = here(frame), ledger.lanes[parent]
-            event = self._event(live, lane.device)
+            event = live.scope_events.get(lane.device) or self._event(live, lane.device)
             clock = self._recorded_in_scope(live, lane, event, at)
             if live.trace is not None:
-                live.trace.poll_after(lane.nodes, parent)
+                live.trace.poll(lane.nodes, parent)
             for stream in streams:
                 handle = stream.__dict__['ptr']
                 known = ledger.lanes.get(handle)
@@ -258,14 +250,11 @@ class Events(CallsOnStreams):
             # the allocator of the current lane notices by itself that lanes were forked
 
     def join(self, live: OpenCapture, into: int, lanes: Iterable[int], frame: FrameType) -> None:
-        """Let a lane wait for others; all are given by their handles.
-
-        ``frame``: the one that leaves the scope.
-        """
+        """Let a lane wait for others at the end of a frame's scope; all are given by their handles."""
         state, ledger, wait = self.state, self.state.ledger, self.state.installation.originals[_WAIT]
         with state.lock, state.inside:
             at, lane, polled = here(frame), ledger.lanes[into], False
-            event = self._event(live, lane.device)
+            event = live.scope_events.get(lane.device) or self._event(live, lane.device)
             for ptr in lanes:
                 of = ledger.lanes[ptr]
                 clock = self._recorded_in_scope(live, of, event, at)
@@ -280,15 +269,11 @@ class Events(CallsOnStreams):
 
     @staticmethod
     def _event(live: OpenCapture, device: int) -> int:
-        """The handle of the event that all scopes of a capture record on a device, one after the other.
-
-        Each wait has put what it stands for into the graph by then. It is kept with the capture's events, so that no
-        new event gets its handle.
-        """
-        if device not in live.scope_events:
-            live.events.append(live.platform.cupy.cuda.Event(disable_timing=True))
-            live.scope_events[device] = live.events[-1].ptr
-        return live.scope_events[device]
+        """Make the event that all scopes of a capture record on a device, one after the other: each wait has put what
+        it stands for into the graph. It is kept, so that no new event gets its handle."""
+        live.events.append(live.platform.cupy.cuda.Event(disable_timing=True))
+        live.scope_events[device] = handle = int(live.events[-1].ptr)
+        return handle
 
     def _recorded_in_scope(self, live: OpenCapture, lane: Lane, event: int, at: Place | None) -> Clock:
         """Record an event on a lane; return what lies before it. The caller lets wrappers pass its calls."""

@@ -106,15 +106,16 @@ class HostWaits(CallsOnStreams):
             return make()
 
     def for_devices(self, platform: Platform, devices: Iterable[int]) -> None:
-        """Wait for devices on capturekit's own behalf, as a wait of the user's does: once no capture of another thread
-        is open there. Every such wait goes through here, or through :meth:`unless_captured`."""
+        """Wait for devices on capturekit's own behalf, once no capture of another thread is open there.
+
+        Every such wait goes through here, or through :meth:`unless_captured`."""
         for device in devices:
             with self.state.on(device, platform):
                 self.made_when_free(_OWN, platform.device.device_synchronize, device)
 
     def unless_captured(self, driver: Any) -> bool:
-        """The same for the current device, where nobody may be waited for: in a destructor, for example. False if a
-        capture is open anywhere: then nothing is done."""
+        """The same for the current device, where nobody may be waited for, as in a destructor: False if a capture is
+        open."""
         with self.state.inside, ExitStack() as turn:
             with self.state.closed:
                 if self.state.ledger.captures:
@@ -125,10 +126,7 @@ class HostWaits(CallsOnStreams):
         return True
 
     def _judged_wait(self, device: int) -> Verdict:
-        """Return the verdict on a wait for a device.
-
-        A capture with a placeholder on the device counts as if it had a lane there.
-        """
+        """The verdict on a wait for a device. A capture with a placeholder there counts as if it had a lane there."""
         others = (live for live in self.state.lives.values() if live.thread != threading.get_ident())
         placed = any(device in one.devices.placeholders and device not in one.capture.devices for one in others)
         return self.verdicts.judge(_O.DEVICE_SYNCHRONIZE, device=None if placed else device)

@@ -45,11 +45,10 @@ class Lanes:
         return ptr not in LEGACY_HANDLES and self.met(ptr) is None
 
     def met(self, ptr: int, stream: Any = None) -> Lane | None:
-        """The lane that a stream is; None if it is none.
+        """The lane that a stream is, or None.
 
-        The driver is asked about a stream that the ledger does not know: it may have been forked by a method of CuPy's
-        that was bound before the capture, which no wrapper sees. What it comes after is not known then.
-        """
+        The driver is asked about a stream that the ledger does not know: a method of CuPy's that was bound before the
+        capture, and that no wrapper sees, may have forked it. What it comes after is not known then."""
         lane, mine = self.state.ledger.lane(ptr), self.state.mine()
         if lane is not None or mine is None or ptr in LEGACY_HANDLES or ptr in mine.outside.held:
             return lane
@@ -68,7 +67,7 @@ class Lanes:
 
     def current_lane(self, live: OpenCapture) -> Lane:
         """The lane that is current in this thread, or the origin."""
-        stream = self.state.platform.cupy.cuda.get_current_stream()
+        stream = self.state.current_stream()
         return live.lane_of(stream) or live.capture.origin
 
     def lane_number(self, stream: int) -> int | None:
@@ -77,19 +76,15 @@ class Lanes:
         return None if lane is None else lane.number
 
     def was_used(self, lane: Lane, ends: tuple[int, ...] | None = None) -> None:
-        """Find work that a lane got through its handle, before an event ends the lane's segment.
-
-        ``ends``: the nodes before its next work, if the caller has just asked for them.
-        """
+        """Find work that a lane got through its handle, before an event ends its segment. ``ends``: where it is, if
+        known."""
         live = self.state.lives.get(lane.capture)
         if live is None or live.memory is None or lane.current:
             return
         live.memory.worked(lane, ends)
         if live.memory.unforeseen(lane):
-            text = (
-                f'lane {lane.number} got work by its handle after it was joined, and no call of CuPy made it wait: '
-                'memory dropped in between may have been handed out again. Fork it by Stream.wait_event()'
-            )
+            text = f'lane {lane.number} got work by its handle after it was joined, and no call of CuPy made it wait: '
+            text += 'memory dropped in between may have been handed out again. Fork it by Stream.wait_event()'
             live.note('note', lane, text, here())
 
     def rests(self, lane: Lane, ends: tuple[int, ...] | None = None) -> None:
@@ -109,10 +104,6 @@ class Lanes:
             with self.state.inside, suppress(CudaCallError):  # this cuda-bindings is too old to ask
                 return int(self.state.platform.device.stream_device(stream.ptr))
         return self.state.current_device()
-
-    def is_current(self, lane: Lane) -> bool:
-        """Whether a lane's stream is this thread's current one on the lane's device."""
-        return bool(self.state.current_stream(lane.device).__dict__['ptr'] == lane.stream)
 
     def record_on(self, live: OpenCapture, lane: Lane, at: Place | None) -> Any:
         """Record a new event on a lane, for the guard's own joins. The event belongs to the device of the lane."""
@@ -153,9 +144,10 @@ class Lanes:
     def has_entered(self, live: OpenCapture, lane: Lane, at: Place | None, polled: bool = False) -> None:
         """Note a stream that has become a lane, and follow it where it is the current one."""
         live.note('fork', lane, f'lane {lane.number} forked from lane {lane.parent}', at, polled, other=lane.parent)
-        if self.is_current(lane):
+        if self.state.current_stream(lane.device).__dict__['ptr'] == lane.stream:
             self.make_current(live, lane.stream, here=lane.device == self.state.current_device())
-        self.rests(lane)
+        elif live.memory is not None and not lane.current:
+            live.memory.rests(lane)
         if live.awaited_event is not None:
             self.wait_on(live, lane, live.awaited_event, at)
 
@@ -179,9 +171,7 @@ class Lanes:
 
     def carry_over(self, live: OpenCapture, old: LedgerCapture, at: Place | None) -> None:
         """Fork all lanes of a part that has ended into the next one, which has begun. They keep their numbers."""
-        if len(old.lanes) == 1:
-            return
-        event = self.record_on(live, live.capture.origin, at)
+        event = self.record_on(live, live.capture.origin, at) if old.lanes[1:] else None
         for before in old.lanes[1:]:
             stream = live.streams[before.stream]
             with self.state.inside:
@@ -195,13 +185,10 @@ class Lanes:
                 merge(live.capture.origin.clock, self.state.ledger.passed(lane))
 
     def make_current(self, live: OpenCapture, ptr: int, *, anew: bool = True, here: bool = True) -> None:
-        """Note that a stream is CuPy's current one, in all places that need to know.
+        """Note that a stream is current: in the ledger, the memory of the graph, and the lines of ``live``.
 
-        These are the ledger, which counts how often a lane is current (not if ``anew`` is False: it is counted
-        already), the memory of the lane's graph, and the line trace of ``live`` (not if ``here`` is False: the stream's
-        device is not current; nor in another thread). Call :meth:`State.poll` before, so that earlier nodes go to the
-        previous stream.
-        """
+        ``anew``: it was not current before, so that it is counted. ``here``: its device is current, so that lines
+        follow it. Call :meth:`State.poll` before, so that earlier nodes go to the previous stream."""
         lane = self.state.ledger.lanes.get(ptr)
         owner = None if lane is None else self.state.lives.get(lane.capture)
         if lane is not None and owner is not None:
@@ -310,8 +297,7 @@ class Lanes:
 def passed_by(live: OpenCapture, lane: Lane, clock: Clock) -> set[int]:
     """The nodes that a lane's next work comes after, if they all lie before what a clock stands for; else none.
 
-    That is so if the lane got no node since an event was recorded on it, and the clock has that event.
-    """
+    The lane has got no node since an event was recorded on it then, and the clock has that event."""
     memory = live.memory
     if memory is None or not lane.nodes or clock.get(lane.number, 0) < lane.segment - 1:
         return set()
@@ -335,13 +321,10 @@ def _ancestors(nodes: tuple[int, ...], edges: list[tuple[int, int]]) -> set[int]
     parents: dict[int, list[int]] = {}
     for a, b in edges:
         parents.setdefault(b, []).append(a)
-    seen: set[int] = set()
-    stack = list(nodes)
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            stack.extend(parents.get(node, ()))
+    seen, new = set[int](), set(nodes)
+    while new:
+        seen |= new
+        new = {parent for node in new for parent in parents.get(node, ())} - seen
     return seen
 
 

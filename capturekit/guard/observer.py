@@ -1,14 +1,12 @@
 """What the guard would have refused, let through to CUDA and remembered: for ``python -m capturekit run --observe``.
 
-The verbs are asked as ever, but no stream is held or replaced: a script that is observed keeps its streams, and its
-work goes where it goes without capturekit. So work that leaves the capture is found where CuPy allocates memory for
-it, and where a call names the stream. What a verb raises before CuPy's function was called is remembered, and the
-function is called all the same: CUDA answers as it does without capturekit. Then the driver is asked which captures
-that has cost, and the ledger follows it.
+The verbs are asked as ever, but no stream is held or replaced. So work that leaves the capture is found where CuPy
+allocates memory for it, and where a call names the stream. What a verb raises before CuPy's function was called is
+remembered, and the function is called all the same. Then the driver is asked which captures that has cost, and the
+ledger follows it.
 
 What follows from a loss is no finding of its own: every call on a lost capture would be refused. Recordings of
-``@ck.graphed`` are left to the guard: what it refuses there makes the call eager, and the script never sees it.
-"""
+``@ck.graphed`` are left to the guard: what it refuses there makes the call eager, and the script never sees it."""
 
 from __future__ import annotations
 
@@ -67,8 +65,6 @@ class Observer(PolicyOfAll):
         self._open = False
         super().close()
 
-    # -- a call -----------------------------------------------------------------------------------------------
-
     def now(self) -> Policy:
         state = self._guard.state
         graphed = state.caller() is not None or threading.get_ident() in state.rehearsals
@@ -126,24 +122,20 @@ class Observer(PolicyOfAll):
                 lost = True
         if isinstance(error, CaptureError):
             self._remember(error, mine, lost, failure)
-        return [live for live in ended if self._has_ended(live, failure)]
+        by_hand = [live for live in ended if live.memory is None]
+        for live in ended:
+            if live in by_hand:
+                self._guard.captures.gone(live)
+                close_recording(live, 'good' if failure is None else 'failed')
+            else:  # a block ends by itself
+                live.capture.status = CaptureStatus.INVALIDATED
+        return by_hand
 
     def _status(self, live: OpenCapture) -> CaptureStatus:
         state = self._guard.state
         with state.inside, suppress(CudaCallError):  # a stream that was destroyed is in no capture
             return CaptureStatus(state.platform.device.stream_status(live.origin.ptr))
         return CaptureStatus.NONE
-
-    def _has_ended(self, live: OpenCapture, failure: BaseException | None) -> bool:
-        """Follow a capture that a call has ended which was let through; False for a block, which ends by itself."""
-        if live.memory is not None:
-            live.capture.status = CaptureStatus.INVALIDATED
-            return False
-        self._guard.captures.gone(live)
-        close_recording(live, 'good' if failure is None else 'failed')
-        return True
-
-    # -- what is remembered -----------------------------------------------------------------------------------
 
     def _remember(
         self, error: CaptureError, mine: OpenCapture | None, lost: bool, failure: BaseException | None

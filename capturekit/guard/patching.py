@@ -1,13 +1,11 @@
 """Puts wrappers in the places that :mod:`capturekit.guard.entry_points` names, and restores them exactly.
 
-Nothing is installed while no capture is open. The first :func:`Installation.install` puts all wrappers in place, or, if
-one fails, none; the last :func:`Installation.uninstall` puts back what was there: the same objects, and nothing where
-an attribute was inherited.
+The first :func:`Installation.install` puts all wrappers in place, or, if one fails, none; the last
+:func:`Installation.uninstall` puts back what was there: the same objects, and nothing where an attribute was inherited.
 
 CuPy's extension types refuse ``setattr``. Their methods are looked up in a dictionary like any type's, which
 ``gc.get_referents`` reaches; writing there and telling the interpreter that the type was modified replaces a method for
-Python callers (CuPy's own C-level calls don't go through it). Rows of that kind are marked ``sealed``.
-"""
+Python callers (CuPy's own C-level calls don't go through it). Rows of that kind are marked ``sealed``."""
 
 from __future__ import annotations
 
@@ -209,9 +207,7 @@ class _Asked:
     """Replaces a boolean setting of CuPy: the verb is called whenever CuPy reads it."""
 
     def __init__(self, original: bool, verb: Callable[..., Any], inside: Any) -> None:
-        self._original = original
-        self._verb = verb
-        self._inside = inside
+        self._original, self._verb, self._inside = original, verb, inside
 
     def __bool__(self) -> bool:
         if self._inside.active() or self._inside.calls_only:
@@ -270,9 +266,7 @@ class _Attribute:
     """A descriptor for an attribute of instances that calls the verb at each reading. The instance keeps the value."""
 
     def __init__(self, name: str, verb: Callable[..., Any], inside: Any) -> None:
-        self._name = name
-        self._verb = verb
-        self._inside = inside
+        self._name, self._verb, self._inside = name, verb, inside
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:

@@ -1,9 +1,8 @@
 """What all components share: the lock, the ledger, the open captures, calls that skip the wrappers; and the policy.
 
-A verb judges a call, and raises where the capture would be lost or the call be left out of the graph. What becomes of
-that is the *policy's*: by the guard's own it reaches the program. Others are installed for a thread, or for all, as
-``inside.policy``: what an eager run does is collected (:mod:`capturekit.guard.lint_guard`), or all is let through
-(:mod:`capturekit.guard.observer`).
+What a verb raises goes to the *policy*: by the guard's own it reaches the program. Others are installed for a thread,
+or for all, as ``inside.policy``: what an eager run does is collected (:mod:`capturekit.guard.lint_guard`), or all is
+let through (:mod:`capturekit.guard.observer`).
 """
 
 from __future__ import annotations
@@ -61,16 +60,13 @@ class PolicyOfAll(Policy):
 
     def open(self) -> None:
         """Install the policy."""
-        self._put(self)
+        inside = self._guard.state.inside
+        type(inside).policy = inside.policy = self
 
     def close(self) -> None:
         """Remove the policy: a call that is already under way goes to the guard."""
-        self._put(None)
-
-    def _put(self, policy: Policy | None) -> None:
         inside = self._guard.state.inside
-        type(inside).policy = policy
-        inside.policy = policy
+        type(inside).policy = inside.policy = None
 
     def launching(self, upload: bool, ptr: int) -> None:
         """Let the guard judge the launch of a capturekit graph."""
@@ -213,6 +209,11 @@ class State:
     def current_stream(self, device: int = -1) -> Any:
         """CuPy's current stream, of this device or of another one, asked without the wrapper."""
         return self.installation.originals['cupy.cuda.stream.get_current_stream'](device)
+
+    def use(self, stream: Any) -> None:
+        """Make a stream current for good, without the wrapper."""
+        if self.current_stream().ptr != stream.ptr:
+            self.own('cupy.cuda.stream._BaseStream.use', stream)
 
     @contextmanager
     def on(self, device: int, platform: Platform | None = None) -> Iterator[None]:

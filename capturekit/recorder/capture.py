@@ -50,7 +50,7 @@ from capturekit.model.lease import Lease
 from capturekit.model.recording import Recording
 from capturekit.model.rules import CaptureStatus, Code, Mode, Operation
 from capturekit.model.skipped_exits import CertainExit
-from capturekit.model.source_line import Place, here, raised_at
+from capturekit.model.source_line import Place, here
 from capturekit.recorder import conditional as decisions
 from capturekit.recorder.block_source import block_entered
 from capturekit.recorder.embed import EmbedTarget, embed, take_out, target
@@ -104,22 +104,9 @@ def forbid_suspension(frame: FrameType) -> None:
 # -- ``ck.capture(watch=True)``: what CUDA's own calls, of whatever library, have done to a capture -------------------
 
 
-def start(platform: Platform, undo: Undo) -> list[FollowedCapture]:
-    """Watch until ``undo``; return the list that each capture is added to when it has ended.
-
-    Raises:
-        Untraceable: CUPTI is not available, or another tool uses it.
-    """
-    ended: list[FollowedCapture] = []
-    told = ended.append
-    GUARD.state.call_watch.open(platform, told)
-    undo.push(partial(GUARD.state.call_watch.close, told))
-    return ended
-
-
 def note_escaped(live: OpenCapture) -> None:
     """Note in the recording the work that other libraries have given to streams outside of the capture."""
-    for one in _its_captures(live):
+    for one in live.ended_in_driver:
         for finding in one.escaped:
             error = error_of(finding, live.at, 'capturekit')
             often = '' if finding.count == 1 else f' It was made {finding.count} times.'
@@ -131,17 +118,13 @@ def explained(live: OpenCapture, fault: BaseException) -> BaseException:
     """Return CUDA's error at the end of a capture as that of the call that caused it, if a watch has seen that call."""
     if isinstance(fault, CaptureError) or not isinstance(fault, RuntimeError):
         return fault
-    for one in _its_captures(live):
-        if one.loss is not None and one.loss.kind == 'unjoined':
-            error = error_of(one.loss, live.at, 'capturekit')
+    losses = [one.loss for one in live.ended_in_driver if one.loss is not None]
+    for loss in losses:
+        if loss.kind == 'unjoined':
+            error = error_of(loss, live.at, 'capturekit')
             error.__cause__ = fault
             return error
-    return GUARD.verdicts.invalidated(live) if any(one.loss for one in _its_captures(live)) else fault
-
-
-def _its_captures(live: OpenCapture) -> list[FollowedCapture]:
-    """The driver's captures that a block was made of: several if it was recorded in parts."""
-    return [one for one in live.watched if one.capture.origin.stream == live.origin.ptr]
+    return GUARD.verdicts.invalidated(live) if losses else fault
 
 
 # -- the end of a capture that is still good: it is checked and ended, and its graph is instantiated ------------------
@@ -183,9 +166,17 @@ def end(live: OpenCapture, into: EmbedTarget | None) -> ExecutableGraph | EmbedT
 
     The caller holds the guard's lock, so only the steps are done here that other threads must not interrupt.
     """
-    if live.parts.plan is not None:
-        made = _end_parts(live)
-        keep_outside(live, [graph for part in live.parts.plan.parts for graph in part.graphs])
+    plan = live.parts.plan
+    if plan is not None:
+        GUARD.parts.end_part(live)
+        if plan.checks is not None:
+            plan.checks.complete()
+        with GUARD.inside:
+            for part in plan.parts:
+                plan.complete(part, live.by_priority)
+        live.recording.by_priority = live.by_priority
+        made = ExecutableGraph.of_plan(plan, live.origin._graph_host_funcargs)
+        keep_outside(live, [graph for part in plan.parts for graph in part.graphs])
         return made
     if into is not None:
         return _end_into(live, into)
@@ -200,25 +191,17 @@ def end(live: OpenCapture, into: EmbedTarget | None) -> ExecutableGraph | EmbedT
 
 def instantiate(live: OpenCapture, definition_only: bool) -> ExecutableGraph:
     """End a capture that has made a single graph, and instantiate it unless only the definition is needed."""
-    by_priority = live.recording.by_priority = live.by_priority
-    if definition_only:
-        made = _defined(live)
-    elif by_priority:  # CuPy would instantiate without priorities
-        made = _defined(live)
+    live.recording.by_priority = live.by_priority
+    if definition_only or live.by_priority:  # CuPy would instantiate without priorities
         with GUARD.inside:
-            made = made.instantiated(live.platform.device, True)
+            graph = end_driver_capture(live)
+            called, live.origin._graph_host_funcargs = live.origin._graph_host_funcargs, None
+            made = ExecutableGraph.of_definition(live.platform.device, graph, called)
+            made = made if definition_only else made.instantiated(live.platform.device, True)
     else:
         made = ExecutableGraph.of_cupy(GUARD.own('cupy.cuda.stream._BaseStream.end_capture', live.origin))
     keep_outside(live, [made.graph])
     return made
-
-
-def _defined(live: OpenCapture) -> ExecutableGraph:
-    """End the capture as CuPy does, without instantiating."""
-    with GUARD.inside:
-        graph = end_driver_capture(live)
-    called, live.origin._graph_host_funcargs = live.origin._graph_host_funcargs, None
-    return ExecutableGraph.of_definition(live.platform.device, graph, called)
 
 
 def _end_into(live: OpenCapture, into: EmbedTarget) -> EmbedTarget:
@@ -241,19 +224,6 @@ def _end_into(live: OpenCapture, into: EmbedTarget) -> EmbedTarget:
     return into
 
 
-def _end_parts(live: OpenCapture) -> ExecutableGraph:
-    """End the last part, and instantiate every part."""
-    GUARD.parts.end_part(live)
-    assert live.parts.plan is not None
-    if live.parts.plan.checks is not None:
-        live.parts.plan.checks.complete()
-    with GUARD.inside:
-        for part in live.parts.plan.parts:
-            live.parts.plan.complete(part, live.by_priority)
-    live.recording.by_priority = live.by_priority
-    return ExecutableGraph.of_plan(live.parts.plan, live.origin._graph_host_funcargs)
-
-
 def keep_outside(live: OpenCapture, graphs: list[int], first: int = 0) -> None:
     """Keep the outside arrays that the graph uses; in a strict capture, raise if one of them is already gone."""
     memory, device, array = live.memory, live.platform.device, live.platform.cupy.ndarray
@@ -270,8 +240,7 @@ def keep_outside(live: OpenCapture, graphs: list[int], first: int = 0) -> None:
         return
     lost = keep(device.reader, graphs, memory, held, array, first)
     for kernel, address in lost:
-        text = f'{kernel} uses memory at {address:#x} whose array is gone already'
-        live.note('note', None, text, live.at)
+        live.note('note', None, f'{kernel} uses memory at {address:#x} whose array is gone already', live.at)
     if lost and live.strict:
         raise errors.FreedMemoryError(
             f'{lost[0][0]} uses memory at {lost[0][1]:#x}',
@@ -380,8 +349,6 @@ class Capture:
         self._live: OpenCapture | None = None
         self._graph: Graph | None = None
 
-    # -- in ---------------------------------------------------------------------------------------------------
-
     def __enter__(self) -> Capture:
         if self._state != 'new':
             raise self._used('__enter__()')
@@ -417,7 +384,11 @@ class Capture:
         self._lease.add(UNLOADING.hold(platform))
         GUARD.install(platform)
         undo.push(GUARD.uninstall)
-        watched = start(platform, undo) if self._watch else []
+        watched: list[FollowedCapture] = []
+        if self._watch:
+            told = watched.append
+            GUARD.state.call_watch.open(platform, told)
+            undo.push(partial(GUARD.state.call_watch.close, told))
         undo.push(partial(GUARD.libraries.streams.give_back, platform.cupy))
         with GUARD.lock:
             GUARD.verdicts.give_way()
@@ -476,20 +447,17 @@ class Capture:
         if verdict.answer.refused:
             raise GUARD.verdicts.refusal(verdict, 'ck.capture()', ptr)
         with GUARD.inside:
-            status = device.stream_status(ptr)
-            if status is CaptureStatus.NONE:
+            if device.stream_status(ptr) is CaptureStatus.NONE:
                 blocking = not device.stream_flags(ptr) & 1
-                priority = 0 if self._given is None else device.stream_priority(ptr)
-        if status is not CaptureStatus.NONE:
-            raise errors.UnmatchedError(
-                'ck.capture()',
-                stream=ptr,
-                location=here(),
-                rule='This stream is already being captured, by a capture that capturekit does not know.',
-                remedy='End that capture first, or capture on another stream.',
-                cuda_error=Code.cudaErrorIllegalState.name,
-            )
-        return blocking, priority
+                return blocking, 0 if self._given is None else device.stream_priority(ptr)
+        raise errors.UnmatchedError(
+            'ck.capture()',
+            stream=ptr,
+            location=here(),
+            rule='This stream is already being captured, by a capture that capturekit does not know.',
+            remedy='End that capture first, or capture on another stream.',
+            cuda_error=Code.cudaErrorIllegalState.name,
+        )
 
     def _make_current(self, origin: Any) -> None:
         """Make the origin current, and push the step that restores the former stream."""
@@ -497,7 +465,8 @@ class Capture:
         if stream.ptr in GUARD.ledger.lanes:
             GUARD.lanes.leave(stream)
             self._undo.push(partial(_resume, stream))
-        self._undo.push(partial(_make_current_again, stream))
+        # leaving the origin's block would restore an outer block, not what ``use()`` set
+        self._undo.push(partial(GUARD.state.use, stream))
         GUARD.own('cupy.cuda.stream._BaseStream.__enter__', origin)
         self._undo.push(partial(GUARD.own, 'cupy.cuda.stream._BaseStream.__exit__', origin, None, None, None))
 
@@ -538,8 +507,6 @@ class Capture:
         if count > 1:
             live.devices.before = [platform.cupy.cuda.get_current_stream(device) for device in range(count)]
             self._undo.push(partial(GUARD.streams.restore, live))
-
-    # -- out --------------------------------------------------------------------------------------------------
 
     def _exit(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._state != 'open':
@@ -630,14 +597,11 @@ class Capture:
 
     def _check_races(self, live: OpenCapture, ended: Any) -> None:
         try:
-            found = _refusal(live, ended, self._left_by)
+            _refuse_races(live, ended, self._left_by)
         except CudaCallError as unread:
             if self._options.check_races:
                 raise
             live.note('note', None, f'races were not looked for: {unread}', live.at)
-            return
-        if found is not None:
-            raise found
 
     def _build(self, live: OpenCapture, ended: Any) -> None:
         """Make the graph of a good capture; with ``into=``, hold what the recorded nodes use."""
@@ -690,8 +654,6 @@ class Capture:
         if outcome.body_error is not None:
             _add_cause(live, next(iter(outcome.faults), None), outcome.body_error)
 
-    # -- steps that undo what entering has done -----------------------------------------------------------------
-
     def _abandon(self, platform: Platform, origin: Any) -> None:
         """If the driver's capture is still open, end it and throw away what it made."""
         live, device = self._live, platform.device
@@ -733,15 +695,11 @@ class Capture:
         """Let the ledger and the guard forget the capture."""
         if self._live is not None and self._live in GUARD.state.threads.get(self._live.thread, ()):
             GUARD.captures.gone(self._live)
-        lane = GUARD.ledger.lane(origin.ptr)
-        if lane is not None:
-            live = GUARD.lives.get(lane.capture)
-            if live is None:
-                GUARD.ledger.end(lane.capture)
-            else:
-                GUARD.captures.gone(live)
-
-    # -- what the block can ask -------------------------------------------------------------------------------
+        lane, live = GUARD.ledger.lane(origin.ptr), GUARD.state.open_on(origin.ptr)
+        if live is not None:
+            GUARD.captures.gone(live)
+        elif lane is not None:
+            GUARD.ledger.end(lane.capture)
 
     @property
     def stream(self) -> Any:
@@ -902,8 +860,6 @@ class Capture:
             stream.record(event)
             into.wait_event(event)
 
-    # -- what the device decides ----------------------------------------------------------------------------------
-
     @reports_refusal
     def cond(
         self, condition: Any, then: Callable[..., _State], otherwise: Callable[..., _State], *operands: Any
@@ -1042,26 +998,14 @@ def _note_allocator(live: OpenCapture) -> None:
     allocate = live.platform.cupy.cuda.get_allocator()
     owner = type(getattr(allocate, '__self__', None)).__name__
     if owner == 'MemoryAsyncPool' or getattr(allocate, '__name__', '') == 'malloc_async':
-        live.note(
-            'note',
-            None,
-            "CuPy's allocator is stream-ordered (MemoryAsyncPool, malloc_async): the arrays of this block come from a "
-            "pool of the graph's own instead, so that the graph holds no allocation nodes and its arrays stay where "
-            'they are',
-            live.at,
-        )
-
-
-def _make_current_again(stream: Any) -> None:
-    """Make a stream current again. Leaving a stream's block would restore an outer block, not what ``use()`` set."""
-    if GUARD.state.current_stream().ptr != stream.ptr:
-        GUARD.own('cupy.cuda.stream._BaseStream.use', stream)
+        text = "CuPy's allocator is stream-ordered (MemoryAsyncPool, malloc_async): the arrays of this block come from "
+        text += "a pool of the graph's own instead, so that the graph holds no allocation nodes and its arrays stay "
+        live.note('note', None, f'{text}where they are', live.at)
 
 
 def _resume(stream: Any) -> None:
     """Note that a lane of an outer capture is current again."""
-    lane = GUARD.ledger.lane(stream.ptr)
-    live = None if lane is None else GUARD.lives.get(lane.capture)
+    live = GUARD.state.open_on(stream.ptr)
     if live is not None:
         GUARD.lanes.make_current(live, stream.ptr)
         GUARD.allocators.refresh()
@@ -1118,10 +1062,9 @@ def _discard(inner: OpenCapture) -> None:
 
 def _drop_parts(live: OpenCapture) -> None:
     """Destroy the parts of a failed capture, except an unfinished one, which was abandoned already."""
-    plan = live.parts.plan
+    plan, part = live.parts.plan, live.parts.current
     if plan is None:
         return
-    part = live.parts.current
     if part is not None and part.graph and part not in plan.steps and not live.parts.spoilt:
         live.platform.device.graph_destroy(part.graph)
     plan.given = plan.drawn()
@@ -1146,9 +1089,6 @@ def let_go(lease: Lease) -> None:
         lease.release()
 
 
-# -- reports --------------------------------------------------------------------------------------------------------
-
-
 def _add_cause(live: OpenCapture, fault: BaseException | None, error: BaseException) -> None:
     """Add a note to the block's exception: what else went wrong, or what caused it."""
     if fault is not None:
@@ -1165,9 +1105,16 @@ def _add_cause(live: OpenCapture, fault: BaseException | None, error: BaseExcept
 
 
 def tell_of(live: OpenCapture, graph: Graph | None, outcome: Outcome) -> None:
-    """Call the listeners. Their errors do not replace the error that ended the capture."""
+    """Remember the error that ended a capture, and call the listeners, whose errors do not replace it."""
     error = outcome.error
-    _found(live, error)
+    if isinstance(error, CaptureError):
+        if live.caller is None:
+            live.causes.add_to(error)
+            PROGRAM.remember(error)
+        refused(error)
+        error.recording = live.recording
+    if error is not None:
+        live.note_end(error)
     try:
         tell_listeners(live, graph)
     except Exception as failure:
@@ -1176,29 +1123,15 @@ def tell_of(live: OpenCapture, graph: Graph | None, outcome: Outcome) -> None:
         error.add_note(f'and then, telling of the capture: {failure!r}')
 
 
-def _found(live: OpenCapture, error: BaseException | None) -> None:
-    """Write the error that ended a capture into its recording, for pictures and reports."""
-    if isinstance(error, CaptureError):
-        if live.caller is None:
-            live.causes.add_to(error)
-            PROGRAM.remember(error)
-        refused(error)
-        error.recording = live.recording
-        live.note('finding', None, f'{type(error).__name__}: {error}', error.location)
-    elif error is not None:
-        at = raised_at(error) or live.active_at
-        live.note('finding', None, f'{type(error).__name__}: {error}', at)
-
-
-def _refusal(live: OpenCapture, made: Any, frame: FrameType | None) -> errors.RaceError | None:
-    """The error for a capture that has ended well and whose graph has races; possible races become notes."""
+def _refuse_races(live: OpenCapture, made: Any, frame: FrameType | None) -> None:
+    """Raise for a capture that has ended well and whose graph has races; possible races become notes."""
     from capturekit.analysis.race_report import races_in
     from capturekit.analysis.races import DOES
 
     platform, spans = live.platform, [] if live.trace is None else live.trace.spans
     # parts and bodies are separate captures
     if live.memory is None or all(len(one.lanes) < 2 for one in (live.capture, *live.parts.past)):
-        return None
+        return
     parts = [Part(int(made.graph))] if live.parts.plan is None else live.parts.plan.parts
     with GUARD.inside:
         declared = by_node(platform.device, live.recorder.said, live.recorder.called)
@@ -1207,7 +1140,7 @@ def _refusal(live: OpenCapture, made: Any, frame: FrameType | None) -> errors.Ra
         if not race.certain:
             live.note('note', None, str(race).replace('\n', ''), race.second.at)
     if not report.certain:
-        return None
+        return
     race = report.certain[0]
     more = f' There are {len(report.certain) - 1} more: see error.races.' if report.certain[1:] else ''
     error = errors.RaceError(
@@ -1219,7 +1152,7 @@ def _refusal(live: OpenCapture, made: Any, frame: FrameType | None) -> errors.Ra
         remedy=race.remedy,
     )
     error.races = report
-    return error
+    raise error
 
 
 def capture(

@@ -60,24 +60,17 @@ class LaneStreams:
         for priority, device in lanes:
             key = (device, priority, among)
             with self._lock:
-                stream = None if live is None else self._joined(key, source, live.recorder.lane_streams)
-                if stream is None:
-                    free = self._free(platform, key)
-                    stream = free.pop(0) if free else None
+                own = [] if live is None else live.recorder.lane_streams
+                # joined into another lane, its next work would wait for what it has done there
+                kept = [n for n, one in enumerate(own) if (one.capturekit_key, one.capturekit_source) == (key, source)]
+                free = [] if kept else self._free(platform, key)
+                stream = own.pop(kept[0]) if kept else free.pop(0) if free else None
             if stream is None:
                 with GUARD.on(device, platform):
                     stream = platform.cupy.cuda.Stream(non_blocking=True, priority=priority)
                 stream.capturekit_key = key
             stream.capturekit_source = source
             taken.append(stream)
-
-    @staticmethod
-    def _joined(key: Key, source: tuple[int, int], streams: list[Any]) -> Any:
-        for number, stream in enumerate(streams):
-            # joined into another lane, its next work would wait for what it has done there
-            if stream.capturekit_key == key and stream.capturekit_source == source:
-                return streams.pop(number)
-        return None
 
     @staticmethod
     def _free(platform: Platform, key: Key) -> list[Any]:
@@ -231,10 +224,11 @@ class Fork:
         except BaseException:
             self._give(streams)
             raise
-        self._lanes = tuple(
+        lanes = [
             LaneScope(stream, number, devices[number], stream.__dict__['ptr'], of[number])
             for number, stream in enumerate(streams)
-        )
+        ]
+        self._lanes = (*lanes,)
         return self._lanes
 
     def _places(self, platform: Platform) -> tuple[Sequence[int], Sequence[Any]]:
@@ -354,9 +348,6 @@ def fork(n: int | None = None, *, priority: Priority = None, devices: Devices = 
             entering, there is no such device.
     """
     return Fork(n, priority, None, devices)
-
-
-# -- ``parallel()``: branches, plain callables, assigned to lanes; in a capture or eagerly ----------------------------
 
 
 #: How branches are assigned to lanes, by name: number of branches, number of lanes -> each branch's lane.
