@@ -194,11 +194,6 @@ class Guard(Components):
         if rehearsal is not None and self.state.mine() is None:
             rehearsal.effects.append(('capture', f'the function opens a capture of its own at {here(frame)}'))
 
-    @property
-    def platform(self) -> Platform:
-        """CuPy and the device that the wrappers were installed for last."""
-        return self.state.platform
-
 
 GUARD = Guard(State())
 

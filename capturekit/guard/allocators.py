@@ -23,6 +23,7 @@ from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
 from capturekit.launch.current_stream import current_for_now
+from capturekit.launch.graph_memory import GraphMemory
 from capturekit.model import errors
 from capturekit.model.counted import counted
 from capturekit.model.errors import CaptureError
@@ -230,20 +231,16 @@ class Allocators:
         #: Follows a stream that became current unseen, and says whether there was one: a component below has it.
         self.settle: Callable[[], bool] = lambda: False
 
-    def refresh(self, lane: Lane | None = None) -> None:
-        """Set this thread's allocator to the one for work on its current stream, unless the user has set one of their
-        own.
-
-        ``lane``: what the current stream is, if the caller knows it."""
-        me = threading.get_ident()
-        if me in self.foreign or not self.state.policy.records:
+    def refresh(self) -> None:
+        """Set this thread's allocator to that for work on its current stream, unless the user has set one of their
+        own."""
+        me, state = threading.get_ident(), self.state
+        if me in self.foreign or not state.policy.records:
             return
-        state = self.state
-        ptr = state.current_stream().ptr if lane is None else lane.stream
-        lane = lane or state.ledger.lanes.get(ptr)
-        live = None if lane is None else state.lives.get(lane.capture)
+        ptr = state.current_stream().ptr
+        live = state.open_on(ptr)
         if live is not None and live.memory is not None:
-            return self.to_lane(live, lane)  # type: ignore[arg-type]
+            return self.to_lane(live, state.ledger.lanes[ptr])
         mine = state.mine() if live is None and ptr not in LEGACY_HANDLES else None
         set_allocator = state.installation.originals[_SET_ALLOCATOR]
         if mine is not None and mine.strict and mine.memory is not None:
@@ -254,7 +251,7 @@ class Allocators:
             set_allocator(self.kept.pop(me))
 
     def to_lane(self, live: OpenCapture, lane: Lane) -> None:
-        """Do the same where the current stream is this lane. The allocator is made once as long as it would be the
+        """The same where the current stream is this lane. The allocator is made once as long as it would be the
         same."""
         me, memory = threading.get_ident(), live.memory
         if me in self.foreign or memory is None:
@@ -265,13 +262,13 @@ class Allocators:
         given = lane, memory.blocks, live.caller, bool(live.devices.before), me
         known = live.allocators.get(lane.stream)
         if known is None or known[0] != given:
-            known = live.allocators[lane.stream] = given, self._made(live, lane, me)
+            known = live.allocators[lane.stream] = given, self._made(live, lane, memory, me)
         self.state.installation.originals[_SET_ALLOCATOR](known[1])
 
-    def _made(self, live: OpenCapture, lane: Lane, me: int) -> Ours:
+    def _made(self, live: OpenCapture, lane: Lane, memory: GraphMemory, me: int) -> Ours:
         """The allocator for a thread's work on a lane."""
         malloc_of = self.state.installation.originals['cupy.cuda.memory.MemoryPool.malloc'].__get__
-        memory, caller, cuda = live.graph_memory, live.caller, self.state.platform.cupy.cuda
+        caller, cuda = live.caller, self.state.platform.cupy.cuda
         allocate = self.uploads.seen(memory.allocator(lane, malloc_of if memory.private else None))
         mine, several, device = live.thread == me, bool(live.devices.before), cuda.runtime.getDevice
 

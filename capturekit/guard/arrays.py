@@ -20,9 +20,10 @@ from capturekit.model.errors import CudaCallError
 from capturekit.model.host_reads import signature
 from capturekit.model.ledger import LEGACY_HANDLES
 from capturekit.model.rules import RULES, VARIANTS, CaptureStatus, Code, Operation, Rule
-from capturekit.model.source_line import Place, here
+from capturekit.model.source_line import here
 
 _O = Operation
+_USE = 'Use of an array of another library'
 _EXCHANGE = replace(
     RULES['sync-captured'],
     says=f'{RULES["sync-captured"].says}, and CuPy waits on the host for the stream that an array of another library '
@@ -126,21 +127,13 @@ class Arrays(CallsOnStreams):
             value, outcomes = late
             live.note('note', lane, f'host read {found}: made anew at every launch', at)
             if outcomes is not None:
-                self._checked(live, *outcomes, at)
+                self.parts.check(live, *outcomes, at)
             return _as_asked(value, order, out)
         text = f'host read {found}: {counted(found.value.nbytes, "byte")} assumed, and checked at every launch'
         live.note('assumed', lane, text, at, nbytes=found.value.nbytes)
         if array.size:
-            self._checked(live, array, found.value, at)
+            self.parts.check(live, array, found.value, at)
         return _as_asked(found.value, order, out)
-
-    def _checked(self, live: OpenCapture, array: Any, value: Any, at: Place | None) -> None:
-        """Record a check that an array holds a value, on which all later work depends."""
-        flat = array if array.flags.c_contiguous else self.state.platform.cupy.ascontiguousarray(array)
-        if self.parts.checked_by(live) == 'device':
-            self.parts.cut_on_device(live, flat, value, at)
-        else:
-            self.parts.check_on_host(live, flat, value, at)
 
     def _refuse_unlaunched(self, array: Any, ptr: int, out: Any) -> None:
         """Refuse to read an array on a lane, and on any stream one that this thread's captures may write."""
@@ -308,11 +301,10 @@ class Arrays(CallsOnStreams):
             return obj
         stream = self.streams.meant(int(named))
         lane = self.state.ledger.lane(stream)
-        call = 'Use of an array of another library'
         if lane is None or lane.capture is not live.capture:
             verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=stream)
             if verdict.answer.refused:
-                raise self.verdicts.refusal(verdict, call, stream, _EXCHANGE if lane is not None else None)
+                raise self.verdicts.refusal(verdict, _USE, stream, _EXCHANGE if lane is not None else None)
             if stream == named and stream not in live.outside.held:
                 return obj
             self.streams.release(stream)
@@ -321,7 +313,7 @@ class Arrays(CallsOnStreams):
         elif lane is not (here_lane := self.lanes.current_lane(live)):
             verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=stream)
             if live.strict:
-                raise self.verdicts.refusal(verdict, call, stream, _EXCHANGE)
+                raise self.verdicts.refusal(verdict, _USE, stream, _EXCHANGE)
             at = here()
             self.lanes.wait_on(live, here_lane, self.lanes.record_on(live, lane, at), at)
             live.note('adapted', here_lane, f'exchange of an array became a join of lane {lane.number}', at)
@@ -355,7 +347,7 @@ class Arrays(CallsOnStreams):
             stream = int(interface['stream'])
             verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=stream)
             if self.state.ledger.lane(stream) is not None and verdict.answer.refused:
-                raise self.verdicts.refusal(verdict, 'Use of an array of another library', stream, _EXCHANGE)
+                raise self.verdicts.refusal(verdict, _USE, stream, _EXCHANGE)
             return False
 
     def exchange_waits(self, original: bool) -> bool:

@@ -188,23 +188,31 @@ class Parts:
             plan.state = plan.checks.state
         return plan.checks
 
-    def cut_on_device(self, live: OpenCapture, array: Any, value: np.ndarray[Any, Any], at: Place | None) -> None:
-        """Record a check of ``array``, and continue in the body of a node that runs if the check holds."""
-        device = live.platform.device
+    def check(self, live: OpenCapture, array: Any, value: np.ndarray[Any, Any], at: Place | None) -> None:
+        """Record a check of ``array``, and continue where only launches come that it holds for: in the body of a node,
+        or, in graphs of several devices and where that was asked for, in a part that the host launches after it."""
+        device, on_host = live.platform.device, self.device_count(live) > 1 or live.parts.checked_by == 'host'
+        if not array.flags.c_contiguous:
+            array = self.state.platform.cupy.ascontiguousarray(array)
         part, checks = self.part_of(live), self.checks_of(live)
         before = self.leave_lanes(live, at)
         with self.state.on(live.origin_device):
-            info = device.capture_info(live.origin.ptr)
-            part.graph = part.graph or info.graph
-            condition = device.condition_create(part.graph)
-            self._record_check(live, array, value, at, condition)
-            part.checks = len(checks.made)
-            node = live.parts.check_node
-            after = (node,) if node else device.capture_info(live.origin.ptr).dependencies
-            self._end_segment(live)
-            live.parts.check_node, body = device.add_if(part.graph, after, condition)
-            part.bodies.append(body)
-            self.go_on(live, before, at, body)
+            if on_host:
+                self._record_check(live, array, value, at, 0)
+            else:
+                part.graph = part.graph or device.capture_info(live.origin.ptr).graph
+                condition = device.condition_create(part.graph)
+                self._record_check(live, array, value, at, condition)
+                part.checks = len(checks.made)
+                node = live.parts.check_node
+                after = (node,) if node else device.capture_info(live.origin.ptr).dependencies
+                self._end_segment(live)
+                live.parts.check_node, body = device.add_if(part.graph, after, condition)
+                part.bodies.append(body)
+                self.go_on(live, before, at, body)
+        if on_host:
+            self.end_part(live)
+            self.go_on(live, before, at)
 
     def cut_on_host(self, live: OpenCapture, at: Place | None, *why: str) -> Part:
         """End this part, and continue in another graph; return the part that ended. ``why``: as in
@@ -213,15 +221,6 @@ class Parts:
         ended = self.end_part(live)
         self.go_on(live, before, at)
         return ended
-
-    def check_on_host(self, live: OpenCapture, array: Any, value: np.ndarray[Any, Any], at: Place | None) -> None:
-        """Record a check of ``array`` that the host waits for before it launches the next part."""
-        self.checks_of(live)
-        before = self.leave_lanes(live, at)
-        with self.state.on(live.origin_device):
-            self._record_check(live, array, value, at, 0)
-        self.end_part(live)
-        self.go_on(live, before, at)
 
     def _record_check(self, live: OpenCapture, array: Any, value: Any, at: Place | None, condition: int) -> None:
         """Record a check on the origin, whose device is current, after all work so far.
@@ -266,10 +265,6 @@ class Parts:
                 )
             self.lanes.join_all(live)
         return current
-
-    def checked_by(self, live: OpenCapture) -> str:
-        """What checks assumed values at launches: the device, or, in graphs of several devices, the host."""
-        return 'host' if self.device_count(live) > 1 else live.parts.checked_by
 
     @staticmethod
     def device_count(live: OpenCapture) -> int:
@@ -320,18 +315,29 @@ class Parts:
 
     def _refuse_unfit(self, live: OpenCapture, body: int) -> None:
         """Raise for a node that can't stand behind a check of the device: instantiating could end the process."""
-        fault = self.unfit_copies(live, body)
+        fault = self.unfit_copies(live, body) or self.unfit_node(
+            live,
+            body,
+            here(),
+            'behind a host read that the device checks',
+            'What follows such a check is the body of a conditional node, which holds',
+            'Make that call before the host read, or in another graph.',
+            Code.cudaErrorInvalidValue,
+        )
         if fault is not None:
             raise fault
-        kind = unfit_kind(live.platform.device, body)
-        if kind is not None:
-            raise self.verdicts.error(
-                f'A {kind} node behind a host read that the device checks',
-                rule=f'What follows such a check is the body of a conditional node, which holds '
-                f'{", ".join(sorted(INSIDE))} nodes.',
-                remedy='Make that call before the host read, or in another graph.',
-                code=Code.cudaErrorInvalidValue,
-            )
+
+    @staticmethod
+    def unfit_node(
+        live: OpenCapture, body: int, at: Place | None, where: str, rule: str, remedy: str, code: Code
+    ) -> errors.CaptureError | None:
+        """The error for the first node in a graph that the body of a conditional node can't hold."""
+        kinds = (live.platform.device.node_kind(body, node)[0] for node in live.platform.device.graph_nodes(body))
+        for kind in kinds:
+            if kind not in INSIDE:
+                what, rule = f'A {kind} node {where}', f'{rule} {", ".join(sorted(INSIDE))} nodes.'
+                return errors.UnsupportedCallError(what, location=at, rule=rule, remedy=remedy, cuda_error=code.name)
+        return None
 
     def go_on(
         self, live: OpenCapture, before: Any, at: Place | None, graph: int = 0, after: Sequence[int] = ()
@@ -370,12 +376,6 @@ class Parts:
     def is_past(self, live: OpenCapture | None, mark: EventMark | None) -> bool:
         """Whether an event belongs to an earlier part of this capture, so that all its work comes before this part."""
         return live is not None and mark is not None and mark.capture in live.parts.past
-
-
-def unfit_kind(device: Any, body: int) -> str | None:
-    """The kind of the first node in a graph that the body of a conditional node can't hold."""
-    kinds = (device.node_kind(body, node)[0] for node in device.graph_nodes(body))
-    return next((kind for kind in kinds if kind not in INSIDE), None)
 
 
 def decided_here(what: str) -> errors.CaptureError:

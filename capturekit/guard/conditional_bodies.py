@@ -16,15 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from capturekit.driver.node_accesses import Access, Touched, linear, overlap
-from capturekit.guard.captures import (
-    INSIDE,
-    Parts,
-    decided_here,
-    emptied,
-    end_driver_capture,
-    join_for_good,
-    unfit_kind,
-)
+from capturekit.guard.captures import Parts, decided_here, emptied, end_driver_capture, join_for_good
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
@@ -168,12 +160,12 @@ class Bodies:
         self._left: dict[int, LeftMemory] = {}
         self._left_classes: dict[type, type] = {}
 
-    def decide(self, live: OpenCapture, decision: Decision, count: int, dropped: bool) -> None:
-        """Record the kernel that sets the condition, and the node with ``count`` empty bodies.
+    def decide(self, live: OpenCapture, decision: Decision, dropped: bool) -> None:
+        """Record the kernel that sets the condition, and the node with empty bodies.
 
         ``dropped``: the code drops what the call returns, so that no body can follow.
         """
-        device = live.platform.device
+        device, count = live.platform.device, len(decision.bodies)
         if live.decisions.asked and live.decisions.asked[-1].inside is None:
             raise _between(decision.at)
         if self.parts.device_count(live) > 1 or self.state.current_device() != live.origin_device:
@@ -301,7 +293,9 @@ class Bodies:
             live.decisions.open.pop()
             decision.inside = None
             if whole and fault is None and error is None:
-                fault = self._unfit(live, body, at) or self.parts.unfit_copies(live, body)
+                why, code = ('A body holds', 'Call it before the decision, or after it.'), Code.cudaErrorNotSupported
+                fault = self.parts.unfit_node(live, body, at, 'in the body of a conditional node', *why, code)
+                fault = fault or self.parts.unfit_copies(live, body)
                 fault = fault or _endless(live, decision, body)
             if whole and (wrong is not None or isinstance(fault, errors.CaptureError)) and not live.lost:
                 self._take_out(live, decision, body)
@@ -352,21 +346,6 @@ class Bodies:
             whole, live.decisions.broken = False, live.decisions.broken or (here(), _told_of(lost))
         self.parts.has_ended(live)
         return whole
-
-    @staticmethod
-    def _unfit(live: OpenCapture, body: int, at: Place | None) -> errors.CaptureError | None:
-        kind = unfit_kind(live.platform.device, body)
-        return (
-            None
-            if kind is None
-            else errors.UnsupportedCallError(
-                f'A {kind} node in the body of a conditional node',
-                location=at,
-                rule=f'A body holds {", ".join(sorted(INSIDE))} nodes.',
-                remedy='Call it before the decision, or after it.',
-                cuda_error=Code.cudaErrorNotSupported.name,
-            )
-        )
 
     @staticmethod
     def not_in_body(

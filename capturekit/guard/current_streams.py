@@ -379,8 +379,7 @@ class CurrentStreams:
 
     def _arrive(self, stream: Any, before: Any) -> None:
         """Note a stream that has become current in this thread."""
-        lane = self.lanes.met(stream.ptr, stream)
-        mine = self.state.mine()
+        lane, mine = self.lanes.met(stream.ptr, stream), self.state.mine()
         if lane is not None and lane.capture in self.state.lives:
             live = self.state.lives[lane.capture]
             lane.last_use = here()
@@ -541,14 +540,13 @@ class CurrentStreams:
             self.hold(live, stream)
         elif lane is None:
             self.lanes.adapt_fork(live, stream, here(), parent)
-        stream = self.state.current_stream()
-        lane = self.state.ledger.lane(stream.ptr)
-        if lane is not None and lane.capture in self.state.lives:
-            at = here()
-            lane.last_use = at
+        ptr = self.state.current_stream().ptr
+        lane, owner = self.state.ledger.lane(ptr), self.state.open_on(ptr)
+        if lane is not None and owner is not None:
+            lane.last_use = here()
             text = f'lane {lane.number} made current, with device {lane.device}'
-            self.state.lives[lane.capture].note('switch', lane, text, at)
-        self.lanes.make_current(live, stream.ptr, anew=False)
+            owner.note('switch', lane, text, lane.last_use)
+        self.lanes.make_current(live, ptr, anew=False)
         self.callers.in_order(live)
         self.allocators.refresh()
 

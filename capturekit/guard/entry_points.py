@@ -59,11 +59,6 @@ class Entry:
     said: str = ''
     answer: str = 'code'
 
-    @property
-    def method(self) -> str:
-        """The name of the verb within its component."""
-        return self.verb.rpartition('.')[2]
-
     @cached_property
     def call(self) -> str:
         """The call in messages."""

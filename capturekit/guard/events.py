@@ -323,23 +323,16 @@ def class_of_past(usual: type, verdicts: Verdicts) -> type:
         __doc__ = kind.__doc__
 
         def synchronize(self) -> None:
-            try:
-                super().synchronize()
-            except verdicts.state.platform.cupy.cuda.runtime.CUDARuntimeError as error:
-                if isinstance(error, CaptureError) or error.status != Code.cudaErrorInvalidValue:
-                    raise
-                raise verdicts.past_event(Operation.EVENT_SYNCHRONIZE, 'Event.synchronize()') from None
+            verdicts.about_event(Operation.EVENT_SYNCHRONIZE, 'Event.synchronize()', self.ptr, super().synchronize)
             self.__class__ = usual  # it was recorded again
 
         @property
         def done(self) -> bool:
-            if super().done:
-                self.__class__ = usual
-                return True
-            runtime = verdicts.state.platform.cupy.cuda.runtime
-            if runtime.eventQuery(self.ptr) == Code.cudaErrorInvalidValue:  # CuPy takes that for "not yet"
-                raise verdicts.past_event(Operation.EVENT_QUERY, 'Event.done')
-            return False
+            asked = partial(getattr, super(), 'done')
+            if not verdicts.about_event(Operation.EVENT_QUERY, 'Event.done', self.ptr, asked):
+                return False
+            self.__class__ = usual
+            return True
 
         def record(self, stream: Any = None) -> Any:
             self.__class__ = usual

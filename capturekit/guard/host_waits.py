@@ -64,12 +64,12 @@ class HostWaits(CallsOnStreams):
         assert lane is not None
         self._adapt_wait(live, [lane, *self.callers.implied(live, lane)], f'{call} of lane {lane.number} became a join')
 
-    def _adapt_wait(self, live: OpenCapture, lanes: list[Lane], text: str) -> None:
-        """Turn the host's wait for some lanes into a join: what any lane records from now on comes after them."""
+    def _adapt_wait(self, live: OpenCapture, lanes: list[Lane], text: str, *waited: Any) -> None:
+        """Turn the host's wait for lanes, or for events, into a join: what any lane records next comes after them."""
         if live.caller is not None:
             live.caller.waits = True
         at = here()
-        events = [self.lanes.record_on(live, lane, at) for lane in list(lanes)]
+        events = [*waited, *[self.lanes.record_on(live, lane, at) for lane in list(lanes)]]
         for lane in list(live.capture.lanes):
             for event in events:
                 self.lanes.wait_on(live, lane, event, at)
@@ -152,13 +152,7 @@ class HostWaits(CallsOnStreams):
             captured = mine is not None and mark is not None and mark.capture is mine.capture
             # an event that is known by its handle alone can't be waited for
             if mine is not None and adapts and captured and event is not ptr and verdict.answer.loses:
-                at = here()
-                for lane in list(mine.capture.lanes):
-                    self.lanes.wait_on(mine, lane, event, at)
-                mine.awaited_event = self.lanes.record_on(mine, mine.capture.origin, at)
-                mine.note('adapted', None, f'{call} became a join: every lane waits for it', at)
-                self.allocators.refresh()
-                return None
+                return self._adapt_wait(mine, [], f'{call} became a join: every lane waits for it', event)
         made = partial(self.verdicts.carry_out, verdict, call, None, partial(original, event))
         return self.verdicts.about_event(operation, call, ptr, made) if mine is None else made()
 

@@ -171,7 +171,9 @@ class Lanes:
 
     def carry_over(self, live: OpenCapture, old: LedgerCapture, at: Place | None) -> None:
         """Fork all lanes of a part that has ended into the next one, which has begun. They keep their numbers."""
-        event = self.record_on(live, live.capture.origin, at) if old.lanes[1:] else None
+        if len(old.lanes) == 1:
+            return
+        event = self.record_on(live, live.capture.origin, at)
         for before in old.lanes[1:]:
             stream = live.streams[before.stream]
             with self.state.inside:
@@ -250,23 +252,14 @@ class Lanes:
             worked = None if live.trace is None else live.trace.last_work(lane.stream, lane.number)
             lane.last_use = worked or lane.last_use  # else the line that made it current
             last = f', last used at {lane.last_use}' if lane.last_use else ''
-            again = lane.why_unjoined
-            waiting = _waiting(live.capture, lane)
+            again, waiting = lane.why_unjoined, _waiting(live.capture, lane)
             if waiting is None:
                 last_ones.append(lane)
             else:
                 again = f'; lane {waiting.number} waits for all of its work'
-            stories.append(
-                {
-                    'lane': lane.number,
-                    'stream': lane.stream,
-                    'forked_at': lane.forked_at,
-                    'last_use': lane.last_use,
-                    'joined_at': lane.joined_at,
-                    'text': f'lane {lane.number} ({named(lane.stream)}) forked from lane {parent.number} '
-                    f'at {lane.forked_at}{last}{again}',
-                }
-            )
+            facts = {name: getattr(lane, name) for name in ('stream', 'forked_at', 'last_use', 'joined_at')}
+            text = f'lane {lane.number} ({named(lane.stream)}) forked from lane {parent.number} at {lane.forked_at}'
+            stories.append({'lane': lane.number, **facts, 'text': f'{text}{last}{again}'})
         names = '; '.join(str(s['text']) for s in stories)
         error = errors.UnjoinedError(
             f'{counted(len(lanes), "lane")} left unjoined: {names}',

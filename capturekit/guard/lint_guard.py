@@ -423,7 +423,7 @@ class LintGuard(Policy):
         except CaptureError as error:
             if call.made:
                 raise  # the call's own
-            self.met(error, lambda: ask(_nothing, *args, **kwargs))
+            self.met(error, lambda: ask(lambda *_args, **_kwargs: None, *args, **kwargs))
         finally:
             self._asking -= 1
             call.failure = None  # its traceback holds this frame
@@ -499,10 +499,6 @@ class _Memory:
         """Do nothing: the run's memory is CuPy's own."""
 
     rests = active
-
-
-def _nothing(*args: Any, **kwargs: Any) -> None:
-    """Takes the place of a call that is judged and not made."""
 
 
 class Witness(PolicyOfAll):

@@ -37,7 +37,7 @@ class LetThrough:
     message: str
     loses: bool = False
     answer: str = ''
-    count: int = 1
+    count: int = 0
 
 
 class Observer(PolicyOfAll):
@@ -47,28 +47,21 @@ class Observer(PolicyOfAll):
 
     def __init__(self, guard: Components) -> None:
         super().__init__(guard)
-        self._found: list[LetThrough] = []
+        #: By their names and their messages without handles: a call that was made before is counted, on any stream.
+        self._found: dict[tuple[str, str], LetThrough] = {}
         #: Calls that will lose a capture once CuPy makes them, by the capture.
         self._awaited: WeakKeyDictionary[OpenCapture, LetThrough] = WeakKeyDictionary()
-        self._open = False
 
     @property
     def found(self) -> list[LetThrough]:
         """What would have been refused, in the order of the calls; those that lost a capture come first."""
-        return sorted(self._found, key=lambda one: not one.loses)
-
-    def open(self) -> None:
-        self._open = True
-        super().open()
-
-    def close(self) -> None:
-        self._open = False
-        super().close()
+        return sorted(self._found.values(), key=lambda one: not one.loses)
 
     def now(self) -> Policy:
         state = self._guard.state
         graphed = state.caller() is not None or threading.get_ident() in state.rehearsals
-        return self if self._open and not graphed else RAISE
+        installed = type(state.inside).policy is self  # else the call was already under way
+        return self if installed and not graphed else RAISE
 
     def instead_of(self, verb: Callable[..., Any]) -> Callable[..., Any]:
         quiet = getattr(verb, 'func', verb).__name__ in QUIET
@@ -163,17 +156,9 @@ class Observer(PolicyOfAll):
             self._awaited.setdefault(mine, one)
 
     def _add(self, error: CaptureError, mine: OpenCapture | None) -> LetThrough:
-        """Add a call to the list. One that was made before at the same line is counted, on whichever stream it was."""
         self._guard.verdicts.word(error, mine)
-        one = LetThrough(type(error).__name__, str(error))
+        name, message = type(error).__name__, str(error)
         with self._guard.state.lock:
-            for known in self._found:
-                if known.name == one.name and _without_handles(known.message) == _without_handles(one.message):
-                    known.count += 1
-                    return known
-            self._found.append(one)
+            one = self._found.setdefault((name, re.sub(r'0x[0-9a-f]+', '', message)), LetThrough(name, message))
+            one.count += 1
         return one
-
-
-def _without_handles(message: str) -> str:
-    return re.sub(r'0x[0-9a-f]+', '', message)

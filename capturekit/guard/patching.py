@@ -328,14 +328,12 @@ class Installation:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._count = 0
-        self._slots: list[_Slot] = []
         self._known: list[_Slot] = []
         #: Where each holder was found, by its dotted name: the module and the attributes that lead to it.
         self._ways: dict[str, tuple[str, Any, str, Any]] = {}
         self._copy: Any = None
         self.originals: dict[str, Any] = {}
-        #: What each installed wrapper replaced, by the wrapper's id; and the same of all known slots.
-        self._originals: dict[int, Any] = {}
+        #: What each wrapper replaces, by the wrapper's id.
         self._replaced: dict[int, Any] = {}
         self.inside = Inside()
 
@@ -345,7 +343,7 @@ class Installation:
 
     def original_of(self, value: Any) -> Any:
         """What an installed wrapper replaced, or MISSING if nothing was there; any other value is returned as it is."""
-        return self._originals.get(id(value), value)
+        return self._replaced.get(id(value), value) if self._count else value
 
     def install(self, guard: Any) -> None:
         """Count an installation; the first one puts the wrappers in place."""
@@ -358,7 +356,6 @@ class Installation:
     def _write_all(self, guard: Any) -> None:
         if self._stale():
             self._find_all(guard)
-        self._slots, self._originals = self._known, self._replaced
         try:
             for slot in self._known:  # entering a capture comes here: no calls for each slot
                 slot.written = True
@@ -442,12 +439,11 @@ class Installation:
     def _restore_all(self) -> None:
         """Restore in reverse; every slot is tried, the first failure is raised at the end."""
         failure: BaseException | None = None
-        for slot in reversed(self._slots):
+        for slot in reversed(self._known):
             try:
                 slot.restore()
             except BaseException as error:
                 failure = failure or error
-        self._slots, self._originals = [], {}
         if failure is not None:
             raise failure
 

@@ -289,7 +289,8 @@ class Verdicts:
         status = f'Active after {good}' if good else 'Active when begun'
         if lost is not None:
             thread = next((t.name for t in threading.enumerate() if t.ident == live.thread), str(live.thread))
-            status += f', Invalidated after {lost} (thread {thread}){_source(lost)}'
+            text = linecache.getline(lost.file, lost.line).strip()  # '' if it can't be read
+            status += f', Invalidated after {lost} (thread {thread})' + (f': `{text}`' if text else '')
         else:
             status += ', Invalidated now'
         error = errors.InvalidatedError(
@@ -422,13 +423,9 @@ class Verdicts:
         else:
             if answer is not False or self.state.own(_QUERY, event) != Code.cudaErrorInvalidValue:
                 return answer
-        raise self.past_event(operation, call, ptr) from None
-
-    def past_event(self, operation: Operation, call: str, ptr: int | None = None) -> CaptureError:
-        """The error for a call about an event of a capture that is over."""
         target = Target.DEAD_FORK if operation is _O.WAIT_EVENT else Target.DEAD_EVENT
         verdict = Verdict(row(operation, target)[0](Mode.RELAXED, False))
-        return self.refusal(verdict, call, ptr, VARIANTS['event-after-capture'])
+        raise self.refusal(verdict, call, ptr, VARIANTS['event-after-capture']) from None
 
     def _note_relaxed(self, verdict: Verdict, call: str) -> None:
         """Note in the captures of other threads that a call would have lost them; once for each line."""
@@ -583,9 +580,3 @@ def _waited_too_long(verdict: Verdict, call: str, why: str | None) -> CaptureErr
         remedy=rule.waited or rule.remedy,
         cuda_error=code.name,
     )
-
-
-def _source(at: Place) -> str:
-    """The text of a line; '' if it can't be read."""
-    text = linecache.getline(at.file, at.line).strip()
-    return f': `{text}`' if text else ''

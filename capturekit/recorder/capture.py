@@ -66,13 +66,6 @@ _State = TypeVar('_State')
 _R = TypeVar('_R')
 
 
-# -- a block that opens a capture must not be suspended: other code that runs then would be recorded as part of it ----
-#
-# ``yield`` and ``await`` suspend, and the source tells whether the block has one. Generators that contextlib drives are
-# allowed: while they are suspended, the body of the user's ``with`` block runs, as intended for a context manager
-# around ``ck.capture``.
-
-
 _SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _RULE = 'What runs while a block is suspended would be recorded as if it belonged to it.'
 _REMEDY = (
@@ -82,7 +75,10 @@ _REMEDY = (
 
 
 def forbid_suspension(frame: FrameType) -> None:
-    """Raise GeneratorError where a frame may suspend the ``with`` block that it enters."""
+    """Raise GeneratorError where a frame may suspend the ``with`` block that it enters, by ``yield`` or ``await``.
+
+    Generators that contextlib drives are allowed: while they are suspended, the user's own ``with`` block runs.
+    """
     while frame.f_back is not None and frame.f_code.co_filename.endswith('contextlib.py'):
         frame = frame.f_back  # for ExitStack.enter_context, the block belongs to the caller
     outer = frame.f_back
@@ -99,9 +95,6 @@ def forbid_suspension(frame: FrameType) -> None:
     else:
         return
     raise GeneratorError(what, location=at, rule=rule, remedy=_REMEDY)
-
-
-# -- ``ck.capture(watch=True)``: what CUDA's own calls, of whatever library, have done to a capture -------------------
 
 
 def note_escaped(live: OpenCapture) -> None:
@@ -125,9 +118,6 @@ def explained(live: OpenCapture, fault: BaseException) -> BaseException:
             error.__cause__ = fault
             return error
     return GUARD.verdicts.invalidated(live) if losses else fault
-
-
-# -- the end of a capture that is still good: it is checked and ended, and its graph is instantiated ------------------
 
 
 _WHOEVER = (
@@ -337,7 +327,6 @@ class Capture:
         self._checked = options.check_races or (options.check_races is None and options.into is None)
         #: The bytes up to which memory is not used again: 0 for those that are found out; None without ``lanes``.
         self._reuse_late = None if lanes is None else options.memory_limit or 0
-        self._left_by: FrameType | None = None
         self._update: Update | None = None
         self._relaned: Relaned | None = None
         self._fused: Fused | None = None
@@ -417,7 +406,7 @@ class Capture:
                 live.trace = Trace(device.last_nodes(), ptr, GUARD.lanes.lane_number, live.at)
                 TRACING.open(live.trace, frame)
             undo.push(GUARD.allocators.restore)
-            GUARD.allocators.refresh(live.capture.origin)
+            GUARD.allocators.to_lane(live, live.capture.origin)
 
     def _put_back(self) -> None:
         """Put back the memory that parts of the graph changed when they ran while recording."""
@@ -525,15 +514,12 @@ class Capture:
                 raise wrong
             error.add_note(f'capturekit: {wrong}')
             return
-        self._left_by = sys._getframe(1) if self._checked else None
-        try:
-            self._close(live, error)
-        finally:
-            self._left_by = None
+        self._close(live, error, sys._getframe(1))
 
-    def _close(self, live: OpenCapture, error: BaseException | None) -> None:
+    def _close(self, live: OpenCapture, error: BaseException | None, frame: FrameType | None = None) -> None:
+        """End the capture. ``frame``: the one that leaves the block."""
         with uninterrupted():
-            outcome = self._leave(live, error)
+            outcome = self._leave(live, error, frame)
             tell_of(live, self._graph, outcome)
             outcome.raise_fault()
 
@@ -548,7 +534,7 @@ class Capture:
 
     __exit__ = CertainExit(_exit, lambda block: block._state in ('entering', 'open', 'ending'), _left_without_end)
 
-    def _leave(self, live: OpenCapture, error: BaseException | None) -> Outcome:
+    def _leave(self, live: OpenCapture, error: BaseException | None, frame: FrameType | None = None) -> Outcome:
         """Check, end, undo, then make the graph or give back what the capture had taken. Raises nothing."""
         self._state = 'ending'
         live.recorder.leave = None
@@ -572,7 +558,7 @@ class Capture:
         if live.watched:
             outcome.attempt(lambda: note_escaped(live))
         if outcome.good and self._checked:
-            outcome.attempt(lambda: self._check_races(live, outcome.ended))
+            outcome.attempt(lambda: self._check_races(live, outcome.ended, frame))
         if live.recorder.lane_streams:
             outcome.attempt(lambda: LANE_STREAMS.give(live.platform, live.recorder.lane_streams))
         outcome.attempt(lambda: close_recording(live, 'good' if outcome.good else 'failed'))
@@ -595,9 +581,9 @@ class Capture:
         outcome.attempt(lambda: _close_inner(live))
         live.poll()
 
-    def _check_races(self, live: OpenCapture, ended: Any) -> None:
+    def _check_races(self, live: OpenCapture, ended: Any, frame: FrameType | None) -> None:
         try:
-            _refuse_races(live, ended, self._left_by)
+            _refuse_races(live, ended, frame)
         except CudaCallError as unread:
             if self._options.check_races:
                 raise

@@ -60,7 +60,6 @@ class FramePlaces:
         self._containers: dict[tuple[int, Any], tuple[str, Any]] = {}
         self._places: dict[int, tuple[int, Any]] = {}
         self._array = array
-        self._seen: dict[int, Any] = {}
         self.frames: dict[int, FrameType] = {}
         while frame is not None and len(self.frames) < _CALLERS:
             if not is_foreign_frame(frame):
@@ -76,11 +75,11 @@ class FramePlaces:
         if isinstance(value, (self._array, *_NUMBERS)):
             self.found[key] = name, value
             return
-        if not depth or len(self._seen) >= _LOOKED_AT or isinstance(value, (str, bytes, np.ndarray, type(None))):
+        if not depth or len(self._places) >= _LOOKED_AT or isinstance(value, (str, bytes, np.ndarray, type(None))):
             return
         self._containers[key] = name, value
-        if id(value) not in self._seen:
-            self._seen[id(value)], self._places[id(value)] = value, key
+        if id(value) not in self._places:
+            self._places[id(value)] = key
             if isinstance(value, (list, deque)):
                 self.lists[id(value)] = len(value)
             for part, label, inner in _inside(value):
@@ -325,7 +324,7 @@ def decided(
     decision = Decision(decides, condition, limit, here(), bodies=[0] * count)
     with uninterrupted(), GUARD.lock:
         live.graph_memory.keep(condition)
-        GUARD.bodies.decide(live, decision, count, is_dropped(frame))
+        GUARD.bodies.decide(live, decision, is_dropped(frame))
     return decision
 
 

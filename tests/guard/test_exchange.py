@@ -109,7 +109,7 @@ def test_by_hand_the_stream_that_is_captured_is_no_fault(cp: Any) -> None:
             with pytest.raises(ck.SynchronizationError) as found:
                 x + Other(x, side.ptr)
             s.wait_event(side.record())
-            assert GUARD.platform.device.stream_status(s.ptr) is CaptureStatus.ACTIVE
+            assert GUARD.state.platform.device.stream_status(s.ptr) is CaptureStatus.ACTIVE
             graph = s.end_capture()
         assert 'cap.' not in found.value.remedy
     graph.launch(s)
