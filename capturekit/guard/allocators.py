@@ -213,6 +213,21 @@ _ENTERED_BESIDE = replace(
     remedy='The `with` statement enters it after the capture, in the place of the stream that the capture has made '
     'current. Give it to the capture, `with ck.capture(stream) as cap:`, or leave it out.',
 )
+#: If the legacy stream is current during a capture begun by hand, its work was meant for the capture.
+NOT_CURRENT = replace(
+    RULES['escaped-work'],
+    says='`begin_capture()` does not make its stream current, so that CuPy still gives work to the legacy default '
+    'stream: it would run at once and be missing from the graph',
+    remedy='Make the captured stream current: `with stream:` around `begin_capture()`, the work and `end_capture()`.',
+)
+#: The same where the captured stream was current, and is not any more.
+NOT_CURRENT_NOW = replace(
+    NOT_CURRENT,
+    says='The captured stream was current when its capture was begun, and is not any more though the capture is open, '
+    'so that CuPy gives work to the legacy default stream: it would run at once and be missing from the graph',
+    remedy='Call `end_capture()` before the block `with stream:` is left, also where an exception leaves it (`try`, '
+    '`finally`).',
+)
 #: What to write where a stream became current unseen.
 UNSEEN = (
     'It became current by a `with` block that was entered before the capture, or by a method that was bound before it. '
@@ -369,6 +384,23 @@ class Allocators:
             verdict = self.verdicts.judge(_O.UNSAFE)
         return self.verdicts.carry_out(verdict, entry.call, None, lambda: original(pool, *args, **kwargs))
 
+    def rule_for(self, live: OpenCapture, ptr: int, since: Place | None = None) -> tuple[Rule, int | None]:
+        """The rule for work on a stream outside of the capture, which became current at this line, and who is named.
+
+        The user does not know placeholders: the legacy stream is named, or, by the rule, another device.
+        """
+        device = self.state.placeholders.get(ptr)
+        if device not in (None, live.origin_device):
+            return VARIANTS['work-on-another-device'], None
+        rule = RULES['escaped-work' if device is None else 'legacy-stream']
+        if device is not None and live.memory is None:
+            rule = NOT_CURRENT_NOW if live.begun_current else NOT_CURRENT
+        elif ptr in live.outside.unseen:
+            rule = replace(rule, remedy=UNSEEN)
+        elif device is None and live.memory is not None and since is not None and since == live.at:
+            rule = _ENTERED_BESIDE
+        return rule, ptr if device is None else LEGACY_HANDLES[0]
+
     def _malloc_outside(self, live: OpenCapture, size: int) -> Any:
         """Allocate while the current stream is outside of the capture; refused, unless the caller only allocates."""
         if called() in ALLOCATE_ONLY:
@@ -377,15 +409,10 @@ class Allocators:
         with self.state.lock:
             ptr = self.state.current_stream().ptr
             verdict = self.verdicts.judge(_O.WORK, stream=ptr)
-            device = self.state.placeholders.get(ptr)
-            # the user does not know the placeholder, so the message names the device, or the legacy stream
-            if device not in (None, live.origin_device):
-                raise self.verdicts.refusal(
-                    verdict, f'Work on device {device}', None, VARIANTS['work-on-another-device']
-                )
             _stream, at = live.outside.held.get(ptr, (None, None))
-            named, rule = ptr if device is None else LEGACY_HANDLES[0], escape_rule(live, at, ptr, device is not None)
-            error = self.verdicts.refusal(verdict, 'Work', named, rule)
+            rule, named = self.rule_for(live, ptr, at)
+            where = '' if named is not None else f' on device {self.state.placeholders[ptr]}'
+            error = self.verdicts.refusal(verdict, f'Work{where}', named, rule)
         return self._escapes(error, size)
 
 
@@ -393,17 +420,6 @@ def memory_hook(cupy: Any, name: str, **called: Callable[..., object]) -> Any:
     """A CuPy memory hook, for one thread: by CuPy's name of an event, what is called with the facts about it."""
     members = {event: lambda _hook, call=call, **facts: call(**facts) for event, call in called.items()}
     return type('Hook', (cupy.cuda.MemoryHook,), {'name': name, **members})()
-
-
-def escape_rule(live: OpenCapture, at: Place | None, ptr: int, legacy: bool) -> Rule:
-    """The rule for work on a stream outside of the capture that became current at this line.
-
-    ``legacy``: it is a placeholder of the legacy stream on the device of the capture."""
-    beside = live.memory is not None and at is not None and at == live.at
-    rule = RULES['legacy-stream' if legacy else 'escaped-work']
-    if ptr in live.outside.unseen:
-        return replace(rule, remedy=UNSEEN)
-    return _ENTERED_BESIDE if beside and not legacy else rule
 
 
 def _own_memory(call: str) -> errors.UnsupportedCallError:

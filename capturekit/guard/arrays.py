@@ -81,7 +81,9 @@ class Arrays(CallsOnStreams):
                 self._refuse_unlaunched(array, where.ptr, out)
                 self.verdicts.refuse_read_elsewhere('ndarray.get()', array.data.mem)
             if mine is not None:
-                self.streams.release(self.streams.standing_for(where.ptr))
+                # where the legacy stream is meant, its placeholder has the work
+                held, _ = mine.devices.placeholders.get(self.state.current_device(), (where, None))
+                self.streams.release(held.ptr if where.ptr in LEGACY_HANDLES else where.ptr)
             verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=where.ptr)
         if array.size:
             self.inputs.reads(array)

@@ -12,12 +12,12 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 from typing import Any
 
-from capturekit.guard.allocators import UNSEEN, Allocators, escape_rule
+from capturekit.guard.allocators import UNSEEN, Allocators
 from capturekit.guard.caller_streams import CallerStreams, UnseenHandle
 from capturekit.guard.captures import Parts
 from capturekit.guard.entry_points import Entry
@@ -29,26 +29,11 @@ from capturekit.model.cleanup import Undo
 from capturekit.model.counted import counted
 from capturekit.model.errors import CaptureError, CudaCallError
 from capturekit.model.ledger import LEGACY_HANDLES, Lane, named
-from capturekit.model.rules import RULES, VARIANTS, CaptureStatus, Code, Mode, Operation, Rule
+from capturekit.model.rules import RULES, VARIANTS, CaptureStatus, Code, Mode, Operation
 from capturekit.model.source_line import Place, here
 
 #: The name under which spare streams are kept, with the device, for the next capture.
 _STOCK = 'placeholder'
-#: If the legacy stream is current during a capture begun by hand, its work was meant for the capture.
-NOT_CURRENT = replace(
-    RULES['escaped-work'],
-    says='`begin_capture()` does not make its stream current, so that CuPy still gives work to the legacy default '
-    'stream: it would run at once and be missing from the graph',
-    remedy='Make the captured stream current: `with stream:` around `begin_capture()`, the work and `end_capture()`.',
-)
-#: The same where the captured stream was current, and is not any more.
-NOT_CURRENT_NOW = replace(
-    NOT_CURRENT,
-    says='The captured stream was current when its capture was begun, and is not any more though the capture is open, '
-    'so that CuPy gives work to the legacy default stream: it would run at once and be missing from the graph',
-    remedy='Call `end_capture()` before the block `with stream:` is left, also where an exception leaves it (`try`, '
-    '`finally`).',
-)
 
 
 @dataclass(eq=False)
@@ -125,7 +110,7 @@ class CurrentStreams:
                 device.graph_destroy(device.end_capture(ptr))
 
     def escaped(self, live: OpenCapture, ptr: int, count: int, seen: Place | None, since: Place | None) -> CaptureError:
-        rule, of = self.rule_for(live, ptr, since)
+        rule, of = self.allocators.rule_for(live, ptr, since)
         where, current = '', 'stream'
         if rule is VARIANTS['work-on-another-device']:
             where, current = f' on device {self.state.placeholders[ptr]}', 'device'
@@ -150,17 +135,6 @@ class CurrentStreams:
             rule=f'{rule.says}. The stream became current before this line, and with `lines=False` nobody knows when.',
             remedy=UNSEEN,
         )
-
-    def rule_for(self, live: OpenCapture, ptr: int, since: Place | None = None) -> tuple[Rule, int | None]:
-        """The rule for a stream that is kept out of a capture and became current at this line, and the stream to be
-        named."""
-        device = self.state.placeholders.get(ptr)
-        if device not in (None, live.origin_device):
-            return VARIANTS['work-on-another-device'], None
-        rule = escape_rule(live, since, ptr, device is not None)
-        if device is not None and live.memory is None:
-            rule = NOT_CURRENT_NOW if live.begun_current else NOT_CURRENT
-        return rule, ptr if device is None else LEGACY_HANDLES[0]
 
     def hold_again(self) -> None:
         """Hold an outside stream again if it is still current after a call on it."""
@@ -212,14 +186,6 @@ class CurrentStreams:
         """The streams of a device that are kept for placeholders."""
         stock: list[Any] = self.state.platform.device.spare_streams.setdefault((device, _STOCK), [])
         return stock
-
-    def standing_for(self, ptr: int) -> int:
-        """Return the placeholder that is current in the place of the legacy stream; any other stream itself."""
-        mine = self.state.mine()
-        if ptr in LEGACY_HANDLES and mine is not None:
-            known = mine.devices.placeholders.get(self.state.current_device())
-            return ptr if known is None else int(known[0].ptr)
-        return ptr
 
     def meant(self, stream: Any) -> Any:
         """Return the stream that a call means: the legacy one, if the given stream is its placeholder."""
@@ -398,11 +364,12 @@ class CurrentStreams:
         """Note that a stream's handle was read: work on it may follow. Return the handle to give out instead, or
         None."""
         mine = self.state.mine()
-        if mine is not None:
-            mine.unsettled = True
-            if mine.trace is not None:
-                mine.trace.before_line = self.settle
-        if mine is None or reads_for_itself(sys._getframe(2).f_globals.get('__name__', '')):
+        if mine is None:
+            return None
+        mine.unsettled = True
+        if mine.trace is not None:
+            mine.trace.before_line = self.settle
+        if reads_for_itself(sys._getframe(2).f_globals.get('__name__', '')):
             return None
         if mine.caller is not None and (ptr == mine.origin.ptr or self.callers.is_callers(mine, ptr, _READ)):
             if self.state.current_stream().ptr == mine.origin.ptr:
@@ -491,27 +458,23 @@ class CurrentStreams:
 
     def moved(self, original: Callable[..., Any], *args: Any) -> Any:
         """A call that makes another device current. Where a block is left, what follows its device is the exception."""
-        exc = args[1:]
         if not self.state.policy.records:
             return original(*args)  # an eager run's work on other devices goes where it always goes
         with self.state.lock:
-            mine = self.state.mine()
-            before = self.state.current_device()
+            mine, before = self.state.mine(), self.state.current_device()
             self.state.poll()
             answer = original(*args)
-            now = self.state.current_device()
-            if now == before:
-                return answer
-            if mine is None:
+            changed = self.state.current_device() != before
+            if changed and mine is None:
                 self.allocators.refresh()
-                return answer
-            left = self.state.current_stream(before)
-            escaped = self._depart(mine, before)
-            try:
-                self._land(mine, mine.lane_of(left) or mine.capture.origin)
-                self._found_in_block(escaped, exc)
-            finally:
-                del escaped  # its traceback holds this frame
+            elif changed and mine is not None:
+                left = self.state.current_stream(before)
+                escaped = self._depart(mine, before)
+                try:
+                    self._land(mine, mine.lane_of(left) or mine.capture.origin)
+                    self._found_in_block(escaped, args[1:])
+                finally:
+                    del escaped  # its traceback holds this frame
         return answer
 
     def _found_in_block(self, escaped: CaptureError | None, exc: tuple[Any, ...]) -> None:

@@ -24,9 +24,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from capturekit.guard.allocators import ALLOCATE_ONLY, memory_hook
+from capturekit.guard.allocators import ALLOCATE_ONLY, NOT_CURRENT, memory_hook
 from capturekit.guard.captures import Captures, driver_mode
-from capturekit.guard.current_streams import NOT_CURRENT, CurrentStreams
+from capturekit.guard.current_streams import CurrentStreams
 from capturekit.guard.entry_points import Entry
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.line_trace import TRACING, Trace
@@ -421,7 +421,7 @@ class ManualCaptures:
                 return
             verdict = self.verdicts.judge(Operation.WORK, stream=stream.ptr)
             if holds:
-                rule, of = self.streams.rule_for(live, stream.ptr)
+                rule, of = self.streams.allocators.rule_for(live, stream.ptr)
             else:
                 legacy = RULES['legacy-stream'] if verdict.answer.refused else NOT_CURRENT
                 rule, of = legacy if stream.ptr in LEGACY_HANDLES else RULES['escaped-work'], stream.ptr

@@ -125,8 +125,6 @@ class _Slot:
 
     def restore(self) -> None:
         """Put back what was there."""
-        if not self.written:
-            return
         if not self.plain:
             space = _namespace(self.holder)
             if self.before is MISSING:
@@ -441,7 +439,8 @@ class Installation:
         failure: BaseException | None = None
         for slot in reversed(self._known):
             try:
-                slot.restore()
+                if slot.written:
+                    slot.restore()
             except BaseException as error:
                 failure = failure or error
         if failure is not None:
