@@ -4,16 +4,7 @@ Every guarded entry point has a row in :mod:`capturekit.guard.entry_points`, whi
 *verb*. The *ledger* (:mod:`capturekit.model.ledger`), which knows what is in which capture, says what the driver would
 answer. A call that would lose the capture, or be silently left out of the graph, raises before the driver is called;
 with ``strict=False`` it is *adapted*: replaced by its equivalent in a graph, if there is one, and noted. Then CuPy's
-original runs, and the ledger is updated. Wrappers are process-wide, decisions are made for each thread and stream: a
-thread without a capture is not affected, except that calls which would lose another thread's capture wait until that
-is closed.
-
-Streams that are not in the capture but are made current inside it are *held*: they are captured into a graph that is
-thrown away, so that work sent to them neither runs nor is missed. Such work is reported when the stream is left, and
-an allocation for it is refused at its own line.
-
-:mod:`capturekit.guard.state` is what all components share, and the policy: a refusal is raised, unless an eager run is
-linted, or a script observed. Each kind of call has a component, made from those below it (:class:`Components`).
+original runs, and the ledger is updated. Wrappers are process-wide, decisions are made for each thread and stream.
 """
 
 from __future__ import annotations
@@ -30,7 +21,7 @@ from capturekit.guard.captures import Captures, Parts
 from capturekit.guard.collectives import Collectives
 from capturekit.guard.conditional_bodies import Bodies
 from capturekit.guard.current_streams import CurrentStreams
-from capturekit.guard.effects import Effects, SwallowedRefusals, Warned, WithheldOutput
+from capturekit.guard.effects import Effects, SwallowedRefusals, WithheldOutput
 from capturekit.guard.events import Events
 from capturekit.guard.host_waits import HostWaits
 from capturekit.guard.lanes import Lanes
@@ -99,9 +90,8 @@ class Components:
         #: CuPy's vendor libraries, and their calls.
         self.libraries = LibraryAccess(state)
         self.calls = LibraryCalls(*given, self.libraries, self.waits)
-        #: What a graphed function does besides CuPy's work; warnings; refusals that handlers of logging swallow; files.
+        #: What a graphed function does besides CuPy's work; refusals that handlers of logging swallow; files.
         self.effects = Effects(state, callers)
-        self.warned = Warned()
         self.swallowed = SwallowedRefusals(state)
         self.output = WithheldOutput()
         # calls of components below
@@ -158,18 +148,17 @@ class Guard(Components):
 
     def _install_until(self, undo: Undo, platform: Platform) -> None:
         """Put the wrappers in place until the steps of ``undo`` are made."""
-        held: list[Platform] = []
+        held = [platform]
 
         def give_back() -> None:
             with uninterrupted():
-                if held:
-                    held.clear()
+                if held:  # a signal after it would have it called again
+                    held.pop()
                     self.uninstall()
 
-        undo.push(give_back)
         with uninterrupted():
             self.install(platform)
-            held.append(platform)
+            undo.push(give_back)
 
     @contextmanager
     def rehearsing(self, platform: Platform, rehearsal: Rehearsal, drawn: list[Feed] | None = None) -> Iterator[None]:
@@ -204,11 +193,6 @@ class Guard(Components):
         rehearsal = self.state.rehearsals.get(threading.get_ident())
         if rehearsal is not None and self.state.mine() is None:
             rehearsal.effects.append(('capture', f'the function opens a capture of its own at {here(frame)}'))
-
-    @property
-    def platform(self) -> Platform:
-        """CuPy and the device that the wrappers were installed for last."""
-        return self.state.platform
 
 
 GUARD = Guard(State())

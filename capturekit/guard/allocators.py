@@ -1,11 +1,9 @@
 """Memory during a capture: each thread's allocator follows its current stream; values of the host are uploaded at once.
 
-CuPy's compiled code uploads some values (``x.repeat([1, 2])``, ``x.take(list)``) and makes no Python call that could
-be wrapped. But it first makes a new array by its shape, with memory from the guard's allocator. That returns pointers
-of a subclass with its own method for copies from the host, and Cython calls methods that a Python class overrides. All
-other memory has CuPy's own pointers: CUB's reductions pass theirs to a kernel, and CuPy accepts only its own class
-there.
-"""
+CuPy's compiled code uploads some values (``x.repeat([1, 2])``, ``x.take(list)``) without a Python call that could be
+wrapped. But it first makes a new array by its shape, with memory from the guard's allocator. That returns pointers of a
+subclass whose method for copies from the host Cython calls. All other memory has CuPy's own pointers, because CUB's
+reductions accept only these."""
 
 from __future__ import annotations
 
@@ -25,6 +23,7 @@ from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
 from capturekit.launch.current_stream import current_for_now
+from capturekit.launch.graph_memory import GraphMemory
 from capturekit.model import errors
 from capturekit.model.counted import counted
 from capturekit.model.errors import CaptureError
@@ -33,16 +32,15 @@ from capturekit.model.rules import RULES, VARIANTS, Mode, Operation, Rule
 from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.source_line import Place, called, here, is_ours
 
-_HOST_TO_DEVICE = 1
+#: ``cudaMemcpyKind``.
+_HOST_TO_DEVICE, _DEVICE_TO_DEVICE = 1, 3
 
 
 class Uploads:
     """Copies values of the host to the device at once, outside of the capture."""
 
     def __init__(self, state: State, lanes: Lanes) -> None:
-        self.state = state
-        self.lanes = lanes
-        self._thread = _Thread()
+        self.state, self.lanes, self._thread = state, lanes, _Thread()
         self._pointers: tuple[Any, Any] = (None, None)
 
     def upload(self, live: OpenCapture, values: Any) -> Any:
@@ -66,17 +64,6 @@ class Uploads:
             finally:
                 set_allocator(before)
         return array
-
-    def bytes_from(self, live: OpenCapture, address: int, size: int) -> tuple[Any, Any]:
-        """Copy bytes of the host into the graph's memory; return that, and an event that has happened after it."""
-        cupy = self.state.platform.cupy
-        with self._beside(live) as upload:
-            buffer = live.graph_memory.grow(size)
-            cupy.cuda.runtime.memcpyAsync(buffer.ptr, address, size, _HOST_TO_DEVICE, upload.ptr)
-            done = cupy.cuda.Event(disable_timing=True)
-            done.record(upload)
-            done.synchronize()
-        return buffer, done
 
     @contextmanager
     def _beside(self, live: OpenCapture) -> Iterator[Any]:
@@ -129,12 +116,16 @@ class Uploads:
         address = host if isinstance(host, int) else int(host.value)
         if self._holds_addresses(address, size):
             return False
+        cuda = self.state.platform.cupy.cuda
         with self.state.lock:
-            buffer, done = self.bytes_from(live, address, size)
+            with self._beside(live) as upload:
+                buffer = live.graph_memory.grow(size)
+                cuda.runtime.memcpyAsync(buffer.ptr, address, size, _HOST_TO_DEVICE, upload.ptr)
+                done = cuda.Event(disable_timing=True)
+                done.record(upload)
+                done.synchronize()
             with self.state.inside:
-                self.state.platform.cupy.cuda.runtime.memcpyAsync(
-                    pointer.ptr, buffer.ptr, size, _DEVICE_TO_DEVICE, stream.ptr
-                )
+                cuda.runtime.memcpyAsync(pointer.ptr, buffer.ptr, size, _DEVICE_TO_DEVICE, stream.ptr)
             text = f'{counted(size, "byte")} of the host uploaded while recording, the same at every launch'
             live.note('constant', self.lanes.current_lane(live), text, here(), nbytes=size)
         self._thread.copied = _instruction(), int(stream.ptr), done
@@ -168,7 +159,6 @@ class Uploads:
             return any(attributes_of(int(word)).type == _ON_DEVICE for word in found)
 
 
-_DEVICE_TO_DEVICE = 3
 #: ``cudaMemoryTypeDevice`` of ``cudaPointerAttributes``.
 _ON_DEVICE = 2
 #: Device memory has addresses in this range; a table of addresses begins with such values.
@@ -223,6 +213,21 @@ _ENTERED_BESIDE = replace(
     remedy='The `with` statement enters it after the capture, in the place of the stream that the capture has made '
     'current. Give it to the capture, `with ck.capture(stream) as cap:`, or leave it out.',
 )
+#: If the legacy stream is current during a capture begun by hand, its work was meant for the capture.
+NOT_CURRENT = replace(
+    RULES['escaped-work'],
+    says='`begin_capture()` does not make its stream current, so that CuPy still gives work to the legacy default '
+    'stream: it would run at once and be missing from the graph',
+    remedy='Make the captured stream current: `with stream:` around `begin_capture()`, the work and `end_capture()`.',
+)
+#: The same where the captured stream was current, and is not any more.
+NOT_CURRENT_NOW = replace(
+    NOT_CURRENT,
+    says='The captured stream was current when its capture was begun, and is not any more though the capture is open, '
+    'so that CuPy gives work to the legacy default stream: it would run at once and be missing from the graph',
+    remedy='Call `end_capture()` before the block `with stream:` is left, also where an exception leaves it (`try`, '
+    '`finally`).',
+)
 #: What to write where a stream became current unseen.
 UNSEEN = (
     'It became current by a `with` block that was entered before the capture, or by a method that was bound before it. '
@@ -234,30 +239,23 @@ class Allocators:
     """Sets each thread's CuPy allocator to the one for its current stream while a capture is open."""
 
     def __init__(self, state: State, verdicts: Verdicts, uploads: Uploads) -> None:
-        self.state = state
-        self.verdicts = verdicts
-        self.uploads = uploads
+        self.state, self.verdicts, self.uploads = state, verdicts, uploads
         #: By thread: the allocator that it had before the guard's; and the threads with an allocator of the user.
         self.kept: dict[int, Any] = {}
         self.foreign: set[int] = set()
         #: Follows a stream that became current unseen, and says whether there was one: a component below has it.
         self.settle: Callable[[], bool] = lambda: False
 
-    def refresh(self, lane: Lane | None = None) -> None:
-        """Set this thread's allocator to the one for work on its current stream.
-
-        Inside a ``using_allocator`` block of the user, the user's allocator stays. ``lane``: what the current stream
-        is, if the caller knows it.
-        """
-        me = threading.get_ident()
-        if me in self.foreign or not self.state.policy.records:
+    def refresh(self) -> None:
+        """Set this thread's allocator to that for work on its current stream, unless the user has set one of their
+        own."""
+        me, state = threading.get_ident(), self.state
+        if me in self.foreign or not state.policy.records:
             return
-        state = self.state
-        ptr = state.current_stream().ptr if lane is None else lane.stream
-        lane = lane or state.ledger.lanes.get(ptr)
-        live = None if lane is None else state.lives.get(lane.capture)
+        ptr = state.current_stream().ptr
+        live = state.open_on(ptr)
         if live is not None and live.memory is not None:
-            return self.to_lane(live, lane)  # type: ignore[arg-type]
+            return self.to_lane(live, state.ledger.lanes[ptr])
         mine = state.mine() if live is None and ptr not in LEGACY_HANDLES else None
         set_allocator = state.installation.originals[_SET_ALLOCATOR]
         if mine is not None and mine.strict and mine.memory is not None:
@@ -268,10 +266,8 @@ class Allocators:
             set_allocator(self.kept.pop(me))
 
     def to_lane(self, live: OpenCapture, lane: Lane) -> None:
-        """:meth:`refresh` where the current stream is known to be this lane of an open capture with memory.
-
-        The allocator is made once as long as it would be the same.
-        """
+        """The same where the current stream is this lane. The allocator is made once as long as it would be the
+        same."""
         me, memory = threading.get_ident(), live.memory
         if me in self.foreign or memory is None:
             return
@@ -281,13 +277,13 @@ class Allocators:
         given = lane, memory.blocks, live.caller, bool(live.devices.before), me
         known = live.allocators.get(lane.stream)
         if known is None or known[0] != given:
-            known = live.allocators[lane.stream] = given, self._made(live, lane, me)
+            known = live.allocators[lane.stream] = given, self._made(live, lane, memory, me)
         self.state.installation.originals[_SET_ALLOCATOR](known[1])
 
-    def _made(self, live: OpenCapture, lane: Lane, me: int) -> Ours:
+    def _made(self, live: OpenCapture, lane: Lane, memory: GraphMemory, me: int) -> Ours:
         """The allocator for a thread's work on a lane."""
         malloc_of = self.state.installation.originals['cupy.cuda.memory.MemoryPool.malloc'].__get__
-        memory, caller, cuda = live.graph_memory, live.caller, self.state.platform.cupy.cuda
+        caller, cuda = live.caller, self.state.platform.cupy.cuda
         allocate = self.uploads.seen(memory.allocator(lane, malloc_of if memory.private else None))
         mine, several, device = live.thread == me, bool(live.devices.before), cuda.runtime.getDevice
 
@@ -311,7 +307,7 @@ class Allocators:
     def other_device(self, device: int) -> CaptureError:
         """The error for work that CuPy would do on another device: nothing orders it with the current lane."""
         with self.state.lock:
-            stream = self.state.platform.cupy.cuda.get_current_stream()
+            stream = self.state.current_stream()
             verdict = self.verdicts.judge(Operation.WORK, stream=stream.ptr)
             rule = VARIANTS['work-of-cupy-on-another-device']
             return self.verdicts.refusal(verdict, f'Work that CuPy does on device {device} by itself', None, rule)
@@ -376,21 +372,34 @@ class Allocators:
         return original(pool, size)
 
     def pool_free(self, entry: Entry, original: Callable[..., Any], pool: Any, *args: Any, **kwargs: Any) -> Any:
-        """Free a pool's blocks.
-
-        This is refused for the capture's own pool, because recorded work still uses its blocks.
-        """
+        """Free a pool's blocks; refused for the capture's own pool, because recorded work still uses them."""
         with self.state.lock:
             self.verdicts.start()
             if any(live.memory is not None and live.memory.pool is pool for live in self.state.lives.values()):
-                raise errors.UnsupportedCallError(
+                raise self.verdicts.error(
                     entry.call,
-                    location=here(),
                     rule='This pool holds the memory of an open capture: recorded work still uses its free blocks.',
                     remedy='Free it after the graph is closed.',
                 )
             verdict = self.verdicts.judge(_O.UNSAFE)
         return self.verdicts.carry_out(verdict, entry.call, None, lambda: original(pool, *args, **kwargs))
+
+    def rule_for(self, live: OpenCapture, ptr: int, since: Place | None = None) -> tuple[Rule, int | None]:
+        """The rule for work on a stream outside of the capture, which became current at this line, and who is named.
+
+        The user does not know placeholders: the legacy stream is named, or, by the rule, another device.
+        """
+        device = self.state.placeholders.get(ptr)
+        if device not in (None, live.origin_device):
+            return VARIANTS['work-on-another-device'], None
+        rule = RULES['escaped-work' if device is None else 'legacy-stream']
+        if device is not None and live.memory is None:
+            rule = NOT_CURRENT_NOW if live.begun_current else NOT_CURRENT
+        elif ptr in live.outside.unseen:
+            rule = replace(rule, remedy=UNSEEN)
+        elif device is None and live.memory is not None and since is not None and since == live.at:
+            rule = _ENTERED_BESIDE
+        return rule, ptr if device is None else LEGACY_HANDLES[0]
 
     def _malloc_outside(self, live: OpenCapture, size: int) -> Any:
         """Allocate while the current stream is outside of the capture; refused, unless the caller only allocates."""
@@ -398,16 +407,12 @@ class Allocators:
             with self.state.inside:
                 return live.graph_memory.grow(size)
         with self.state.lock:
-            stream = self.state.platform.cupy.cuda.get_current_stream()
-            verdict = self.verdicts.judge(_O.WORK, stream=stream.ptr)
-            device = self.state.placeholders.get(stream.ptr)
-            # the user does not know the placeholder, so the message names the device, or the legacy stream
-            if device not in (None, live.origin_device):
-                self.verdicts.refuse(verdict, f'Work on device {device}', None, VARIANTS['work-on-another-device'])
-            _stream, at = live.outside.held.get(stream.ptr, (None, None))
-            named = stream.ptr if device is None else LEGACY_HANDLES[0]
-            rule = escape_rule(live, at, stream.ptr, device is not None)
-            error = self.verdicts.refusal(verdict, 'Work', named, rule)
+            ptr = self.state.current_stream().ptr
+            verdict = self.verdicts.judge(_O.WORK, stream=ptr)
+            _stream, at = live.outside.held.get(ptr, (None, None))
+            rule, named = self.rule_for(live, ptr, at)
+            where = '' if named is not None else f' on device {self.state.placeholders[ptr]}'
+            error = self.verdicts.refusal(verdict, f'Work{where}', named, rule)
         return self._escapes(error, size)
 
 
@@ -415,18 +420,6 @@ def memory_hook(cupy: Any, name: str, **called: Callable[..., object]) -> Any:
     """A CuPy memory hook, for one thread: by CuPy's name of an event, what is called with the facts about it."""
     members = {event: lambda _hook, call=call, **facts: call(**facts) for event, call in called.items()}
     return type('Hook', (cupy.cuda.MemoryHook,), {'name': name, **members})()
-
-
-def escape_rule(live: OpenCapture, at: Place | None, ptr: int, legacy: bool) -> Rule:
-    """The rule for work on a stream that is not in the capture, and that became current at this line.
-
-    ``legacy``: it is a placeholder of the legacy stream on the device of the capture.
-    """
-    beside = live.memory is not None and at is not None and at == live.at
-    rule = RULES['legacy-stream' if legacy else 'escaped-work']
-    if ptr in live.outside.unseen:
-        return replace(rule, remedy=UNSEEN)
-    return _ENTERED_BESIDE if beside and not legacy else rule
 
 
 def _own_memory(call: str) -> errors.UnsupportedCallError:

@@ -20,9 +20,10 @@ from capturekit.model.errors import CudaCallError
 from capturekit.model.host_reads import signature
 from capturekit.model.ledger import LEGACY_HANDLES
 from capturekit.model.rules import RULES, VARIANTS, CaptureStatus, Code, Operation, Rule
-from capturekit.model.source_line import Place, here
+from capturekit.model.source_line import here
 
 _O = Operation
+_USE = 'Use of an array of another library'
 _EXCHANGE = replace(
     RULES['sync-captured'],
     says=f'{RULES["sync-captured"].says}, and CuPy waits on the host for the stream that an array of another library '
@@ -39,9 +40,6 @@ class _Exchanging(threading.local):
 
 
 _EXCHANGING = _Exchanging()
-
-
-# -- arrays exchanged with other libraries, in both directions ---------------------------------------------------------
 
 
 class WithoutStream:
@@ -72,21 +70,20 @@ class Arrays(CallsOnStreams):
                 value = original(array, stream, order, out, True)
             rehearsal.add(value, here())
             return value
-        current = self.state.platform.cupy.cuda.get_current_stream
-        where = self.streams.meant(current() if stream is None else stream)
+        where = self.streams.meant(self.state.current_stream() if stream is None else stream)
         if stream is None and where.ptr in LEGACY_HANDLES:
             stream = where
         with self.state.lock:
             mine = self.verdicts.start()
-            lane = self.state.ledger.lane(where.ptr)
-            captured = lane is not None and lane.capture in self.state.lives
             if mine is not None and mine.parts.answers is not None:
                 return self._given_back(mine, array, order, out)
             if array.size:
-                self._refuse_unlaunched(array, where.ptr if captured else None, out)
+                self._refuse_unlaunched(array, where.ptr, out)
                 self.verdicts.refuse_read_elsewhere('ndarray.get()', array.data.mem)
             if mine is not None:
-                self.streams.release(self.streams.standing_for(where.ptr))
+                # where the legacy stream is meant, its placeholder has the work
+                held, _ = mine.devices.placeholders.get(self.state.current_device(), (where, None))
+                self.streams.release(held.ptr if where.ptr in LEGACY_HANDLES else where.ptr)
             verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=where.ptr)
         if array.size:
             self.inputs.reads(array)
@@ -127,43 +124,33 @@ class Arrays(CallsOnStreams):
                 remedy='Rehearse on the inputs that are recorded, in the same state of caches and generators.',
             )
         late = live.parts.answers.late(found, array) if array.size else None
+        lane = self.lanes.current_lane(live)
         if late is not None:
             value, outcomes = late
-            text = f'host read {found}: made anew at every launch'
-            live.note('note', self.lanes.current_lane(live), text, at)
+            live.note('note', lane, f'host read {found}: made anew at every launch', at)
             if outcomes is not None:
-                self._checked(live, *outcomes, at)
+                self.parts.check(live, *outcomes, at)
             return _as_asked(value, order, out)
-        lane = self.lanes.current_lane(live)
         text = f'host read {found}: {counted(found.value.nbytes, "byte")} assumed, and checked at every launch'
         live.note('assumed', lane, text, at, nbytes=found.value.nbytes)
         if array.size:
-            self._checked(live, array, found.value, at)
+            self.parts.check(live, array, found.value, at)
         return _as_asked(found.value, order, out)
 
-    def _checked(self, live: OpenCapture, array: Any, value: Any, at: Place | None) -> None:
-        """Record a check that an array holds a value, on which all later work depends."""
-        flat = array if array.flags.c_contiguous else self.state.platform.cupy.ascontiguousarray(array)
-        if self.parts.checked_by(live) == 'device':
-            self.parts.cut_on_device(live, flat, value, at)
-        else:
-            self.parts.check_on_host(live, flat, value, at)
-
-    def _refuse_unlaunched(self, array: Any, lane: int | None, out: Any) -> None:
+    def _refuse_unlaunched(self, array: Any, ptr: int, out: Any) -> None:
         """Refuse to read an array on a lane, and on any stream one that this thread's captures may write."""
-        if lane is not None:
-            self.verdicts.refuse_read(lane, RULES['host-read'] if out is None else VARIANTS['host-read-into'])
+        if self.state.open_on(ptr) is not None:
+            self.verdicts.refuse_read(ptr, RULES['host-read'] if out is None else VARIANTS['host-read-into'])
         for live in self.state.threads.get(threading.get_ident(), ()):
             rule = rule_for_read(self.state, live, array)
             if rule is not None:
                 self.verdicts.refuse_read(None, rule)
 
     def array_set(self, original: Callable[..., Any], array: Any, arr: Any, stream: Any = None) -> Any:
-        where = stream if stream is not None else self.state.platform.cupy.cuda.get_current_stream()
+        where = stream if stream is not None else self.state.current_stream()
         with self.state.lock:
             mine = self.verdicts.start()
-            lane = self.state.ledger.lane(where.ptr)
-            if array.size and (mine is not None or (lane is not None and lane.capture in self.state.lives)):
+            if array.size and (mine is not None or self.state.open_on(where.ptr) is not None):
                 raise self._host_write(RULES['host-write'], 'ndarray.set()', where.ptr)
         return original(array, arr, stream)
 
@@ -196,10 +183,9 @@ class Arrays(CallsOnStreams):
 
     def _refuse_values(self, live: OpenCapture, values: Any, call: str) -> None:
         """Refuse values of the host on a lane of a capture that a script began by hand: there CuPy copies them."""
-        stream = self.state.platform.cupy.cuda.get_current_stream()
-        lane = self.state.ledger.lane(stream.ptr)
-        if lane is not None and lane.capture is live.capture and numpy.size(values):
-            raise self._host_write(VARIANTS['host-values'], call, stream.ptr)
+        ptr = self.state.current_stream().ptr
+        if self.state.open_on(ptr) is live and numpy.size(values):
+            raise self._host_write(VARIANTS['host-values'], call, ptr)
 
     def _host_write(self, rule: Rule, call: str, ptr: int) -> errors.CaptureError:
         """Return the error for values that the host would copy to the device once and now."""
@@ -210,11 +196,8 @@ class Arrays(CallsOnStreams):
         self, original: Callable[..., Any], tup: Any, axis: int, out: Any = None, dtype: Any = None,
         casting: str = 'same_kind',
     ) -> Any:  # fmt: skip
-        """Concatenate arrays.
-
-        For many small ones CuPy copies their addresses from the host for one kernel, which no graph can hold. So these
-        are joined a few at a time, which gives the same values.
-        """
+        """Concatenate arrays, many small ones a few at a time: CuPy copies a table of their addresses from the host for
+        one kernel, which no graph can hold."""
         mine = self.state.mine()
         arrays = list(tup) if isinstance(tup, (list, tuple)) else tup
         kind = self.state.platform.cupy.ndarray
@@ -224,14 +207,13 @@ class Arrays(CallsOnStreams):
         if not _by_table(arrays, wanted, kind):
             return original(tup, axis, out, dtype, casting)
         if mine.memory is None:
-            raise errors.UnsupportedCallError(
+            raise self.verdicts.error(
                 'cupy.concatenate()',
-                location=here(),
                 rule=f'CuPy joins {len(arrays)} small arrays of one dtype with one kernel, and copies a table of their '
                 'addresses from the host for it: no such copy can be recorded.',
                 remedy=f'Join {_JOINED} at most at a time; or write each array into its part of one: '
                 '`out = cp.empty(shape, dtype)`, `out[:, n : n + k] = x`.',
-                cuda_error=Code.cudaErrorStreamCaptureUnsupported.name,
+                code=Code.cudaErrorStreamCaptureUnsupported,
             )
         with self.state.lock:
             text = f'{counted(len(arrays), "array")} are joined {_JOINED} at a time'
@@ -293,15 +275,14 @@ class Arrays(CallsOnStreams):
 
     def _index(self, live: OpenCapture, key: Any) -> Any:
         """Upload the lists, inner tuples and NumPy arrays in an index. A mask takes one place for each axis."""
-        if not isinstance(key, tuple):
-            parts = self._index_parts(live, key)
-            return parts[0] if len(parts) == 1 else tuple(parts)
-        return tuple(found for part in key for found in self._index_parts(live, part))
+        if isinstance(key, tuple):
+            return tuple(found for part in key for found in self._index_parts(live, part))
+        parts = self._index_parts(live, key)
+        return parts[0] if len(parts) == 1 else tuple(parts)
 
     def _index_parts(self, live: OpenCapture, part: Any) -> list[Any]:
-        if not isinstance(part, (list, tuple, numpy.ndarray)) or _is_scalar(part):
-            return [part]
-        if _holds_arrays(part, self.state.platform.cupy.ndarray):
+        of_host = isinstance(part, (list, tuple, numpy.ndarray)) and not _is_scalar(part)
+        if not of_host or _holds_arrays(part, self.state.platform.cupy.ndarray):
             return [part]
         if live.memory is None:
             self._refuse_values(live, part, 'An index of values of the host')
@@ -322,11 +303,10 @@ class Arrays(CallsOnStreams):
             return obj
         stream = self.streams.meant(int(named))
         lane = self.state.ledger.lane(stream)
-        call = 'Use of an array of another library'
         if lane is None or lane.capture is not live.capture:
             verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=stream)
             if verdict.answer.refused:
-                self.verdicts.refuse(verdict, call, stream, _EXCHANGE if lane is not None else None)
+                raise self.verdicts.refusal(verdict, _USE, stream, _EXCHANGE if lane is not None else None)
             if stream == named and stream not in live.outside.held:
                 return obj
             self.streams.release(stream)
@@ -335,7 +315,7 @@ class Arrays(CallsOnStreams):
         elif lane is not (here_lane := self.lanes.current_lane(live)):
             verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=stream)
             if live.strict:
-                self.verdicts.refuse(verdict, call, stream, _EXCHANGE)
+                raise self.verdicts.refusal(verdict, _USE, stream, _EXCHANGE)
             at = here()
             self.lanes.wait_on(live, here_lane, self.lanes.record_on(live, lane, at), at)
             live.note('adapted', here_lane, f'exchange of an array became a join of lane {lane.number}', at)
@@ -345,10 +325,9 @@ class Arrays(CallsOnStreams):
     def memory_of_another(
         self, original: Callable[..., Any], ptr: int, size: int, owner: Any, device_id: int = -1
     ) -> Any:
-        """Make an array of memory that another library holds. CuPy's next call waits for the stream that it names.
+        """Make an array of memory that another library holds, also for an operand of a compiled function: ``a + obj``.
 
-        This is also called for operands of compiled functions: ``a + obj``.
-        """
+        CuPy's next call waits for the stream that it names."""
         _EXCHANGING.settled = False
         settled = self._settled(owner)
         memory = original(ptr, size, owner, device_id)
@@ -370,7 +349,7 @@ class Arrays(CallsOnStreams):
             stream = int(interface['stream'])
             verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=stream)
             if self.state.ledger.lane(stream) is not None and verdict.answer.refused:
-                self.verdicts.refuse(verdict, 'Use of an array of another library', stream, _EXCHANGE)
+                raise self.verdicts.refusal(verdict, _USE, stream, _EXCHANGE)
             return False
 
     def exchange_waits(self, original: bool) -> bool:
@@ -388,11 +367,11 @@ class Arrays(CallsOnStreams):
                 self.verdicts.refuse_read_elsewhere('ndarray.__dlpack__()', array.data.mem)
             if mine is not None:
                 if to_host and mine.parts.answers is None:
-                    self.verdicts.refuse_read(self.state.platform.cupy.cuda.get_current_stream().ptr)
+                    self.verdicts.refuse_read(self.state.current_stream().ptr)
                 if not to_host and (stream is None or stream in LEGACY_HANDLES):
                     verdict = self.verdicts.judge(_O.LEGACY_WORK, stream=LEGACY_HANDLES[0])
                     rule = VARIANTS['dlpack-legacy']
-                    self.verdicts.refuse(verdict, 'ndarray.__dlpack__()', LEGACY_HANDLES[0], rule)
+                    raise self.verdicts.refusal(verdict, 'ndarray.__dlpack__()', LEGACY_HANDLES[0], rule)
         return original(array, *args, **kwargs)
 
 
@@ -429,7 +408,7 @@ def _nested_shape(obj: Any) -> tuple[int, ...] | None:
 
 
 def _flat(obj: Any) -> Iterator[Any]:
-    """Yield what a nested list holds."""
+    """Yield what a nested list holds; anything else itself."""
     if isinstance(obj, (list, tuple)):
         for part in obj:
             yield from _flat(part)
@@ -445,17 +424,14 @@ def _is_scalar(obj: Any) -> bool:
 
 def _holds_arrays(obj: Any, kind: type) -> bool:
     """True if a nested list holds arrays of the device."""
-    if isinstance(obj, (list, tuple)):
-        return any(_holds_arrays(part, kind) for part in obj)
-    return isinstance(obj, kind) or hasattr(obj, '__cuda_array_interface__')
+    return any(isinstance(one, kind) or hasattr(one, '__cuda_array_interface__') for one in _flat(obj))
 
 
 def rule_for_read(state: State, live: OpenCapture, array: Any) -> Rule | None:
-    """Return the rule by which the host can not read an array during a capture, or None if it can.
+    """The rule by which the host can not read an array during a capture, or None.
 
-    Memory that was allocated for recorded work has no values yet, whichever kernel will write them. Other memory is
-    looked for among the arguments of the nodes: a library's kernel does not tell which of its arguments it writes.
-    """
+    Memory that was allocated for recorded work has no values yet. Other memory is looked for among the arguments of the
+    nodes: a library's kernel does not tell which of its arguments it writes."""
     mem = array.data.mem
     if live.memory.owns(mem) if live.memory is not None else live.records(mem):
         return RULES['host-read']
@@ -468,9 +444,8 @@ def rule_for_read(state: State, live: OpenCapture, array: Any) -> Rule | None:
                 shared = False if access.writes is False else overlap(access, mine if access.itemsize else block)
                 if shared and access.writes:
                     return RULES['host-read']
-                if shared is False:
-                    continue
-                found = VARIANTS['host-read-unknown']
+                if shared is not False:
+                    found = VARIANTS['host-read-unknown']
     except CudaCallError:  # this driver, or an eager run, does not tell what recorded work is given
         return VARIANTS['host-read-unseen']
     return found

@@ -1,12 +1,9 @@
 """Watching CUDA's own calls: every capture of the process is followed, whoever began it, and whoever harms it.
 
-The wrappers of the guard see what goes through CuPy. A watch (``ck.capture(watch=True)``, ``run --watch``) also sees
-what torch, Numba, cuda-bindings or a C library asks of CUDA. It can't refuse a call, but it knows the first one that
-lost a capture: function, stream, library and line.
-
-While a watched capture is open, garbage collection is off: the watch's own Python code runs where there was none, and a
-collection there would destroy things in the midst of a capture.
-"""
+A watch (``ck.capture(watch=True)``, ``run --watch``) also sees what torch, Numba, cuda-bindings or a C library asks of
+CUDA. It can't refuse a call, but it knows the first one that lost a capture: function, stream, library and line. While
+a watched capture is open, garbage collection is off: a collection in the watch's own code, in the midst of a call,
+would destroy things there."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from capturekit.driver.cuda import Platform
 from capturekit.model.cleanup import GARBAGE
 from capturekit.model.cuda_functions import ApiCall
 from capturekit.model.followed_captures import CaptureFinding, FollowedCapture, Follower
-from capturekit.model.rules import CaptureStatus, Operation
+from capturekit.model.rules import Operation
 from capturekit.model.source_line import Place, here, is_foreign_frame
 
 Told = Callable[[FollowedCapture], None]
@@ -45,20 +42,8 @@ class _Process:
     """What the follower asks about the process."""
 
     def __init__(self, source: CallSource, inside: Any) -> None:
-        self._source = source
-        self._inside = inside
-
-    def status(self, stream: int) -> CaptureStatus | None:
-        return self._source.status(stream)
-
-    def blocking(self, stream: int) -> bool:
-        return self._source.blocking(stream)
-
-    def device(self) -> int | None:
-        return self._source.device()
-
-    def libraries(self) -> tuple[str, ...]:
-        return self._source.libraries()
+        self.status, self.blocking, self.device = source.status, source.blocking, source.device
+        self.libraries, self.own = source.libraries, inside.active
 
     def place(self, thread: int) -> Place | None:
         frame = sys._getframe() if thread == threading.get_ident() else sys._current_frames().get(thread)
@@ -71,11 +56,8 @@ class _Process:
         if frame is not None and is_foreign_frame(frame):
             module = _module(frame)
             return 'cupy' if module.startswith(_FOR_CUPY) else module.partition('.')[0]
-        nearest = self._source.libraries()[:1]
+        nearest = self.libraries()[:1]
         return next((one for one, starts in _PACKAGES.items() if nearest and nearest[0].startswith(starts)), '')
-
-    def own(self) -> bool:
-        return bool(self._inside.active())
 
 
 class CallWatch:
@@ -141,8 +123,6 @@ class CallWatch:
                 return []
             self._follower.settle()
             return list(self._follower.captures.values())
-
-    # -- the listener -------------------------------------------------------------------------------------------------
 
     @property
     def idle(self) -> bool:

@@ -1,10 +1,8 @@
 """The caller's streams in a graphed function's recording are ordered as CUDA orders them in an eager call.
 
-CUDA orders the null stream with all blocking streams of its device, without events: its work comes after all earlier
-work of these, and before their later work. In a capture CUDA does not do this, so the edges are made here, whenever
-another stream gets work. The placeholder of another device's null stream is ordered with the null stream of this
-device, too, as copies between the two devices are in eager code.
-"""
+CUDA orders the null stream with all blocking streams of its device, but not in a capture, so the edges are made here
+whenever another stream gets work. The placeholder of another device's null stream is ordered with the null stream of
+this device, too, as copies between the two devices are in eager code."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ class CallerStreams:
     """Keeps the caller's streams in a graphed function's recording in CUDA's order."""
 
     def __init__(self, state: State, verdicts: Verdicts, lanes: Lanes) -> None:
-        self.state = state
-        self.verdicts = verdicts
-        self.lanes = lanes
+        self.state, self.verdicts, self.lanes = state, verdicts, lanes
 
     def stream_made(self, original: Callable[..., Any], stream: Any, *args: Any, **kwargs: Any) -> Any:
         answer = original(stream, *args, **kwargs)
@@ -71,8 +67,7 @@ class CallerStreams:
     def is_callers(self, live: OpenCapture | None, ptr: int, call: str) -> bool:
         """Whether a handle is that of the stream that was current at the call, which the origin replaces.
 
-        Raises UnsupportedCallError for the null stream if another stream was current, also on another device.
-        """
+        Raises UnsupportedCallError for the null stream if another stream was current, also on another device."""
         if live is None or live.caller is None:
             return False
         legacy = ptr in LEGACY_HANDLES
@@ -139,13 +134,6 @@ class CallerStreams:
             return live.capture.origin if live.caller.legacy else None
         placeholder = live.devices.forked.get(device)
         return None if placeholder is None else live.lane_of(placeholder)
-
-    def unordered(self, live: OpenCapture, lane: Lane) -> bool:
-        """Whether CUDA orders a lane with others without events.
-
-        For work that is given to the lane's handle, this order could not be followed.
-        """
-        return live.caller is not None and bool(self.implied(live, lane))
 
 
 class UnseenHandle(int):

@@ -5,11 +5,9 @@ into, also one that was there before, and also the body of a conditional node. T
 the process when it is destroyed or instantiated, and so does destroying the node (measured on driver 580.159.04). So
 the recorded work is joined before a capture is thrown away, and a graph that has lost a body is never destroyed.
 
-A capture is cut where something has to happen at every launch between two parts. All lanes are joined there, so that
-later work is ordered after earlier work. The driver's capture on the origin ends there and a new one begins on the same
-stream: into the body of a conditional node, if the device decides whether the rest runs, or into another graph, if the
-host does. All other lanes are forked again there, also those without work.
-"""
+A capture is cut where something has to happen at every launch between two parts. All lanes are joined there. The
+driver's capture ends, and a new one begins on the origin: into the body of a conditional node, if the device decides
+whether the rest runs, or into another graph, if the host does. All other lanes are forked again."""
 
 from __future__ import annotations
 
@@ -17,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,18 +39,14 @@ from capturekit.model.source_line import Place, here
 def driver_mode(mode: Mode) -> Mode:
     """The mode in which the driver captures for a capture of this mode.
 
-    In CUDA's global mode, a call of another thread that the guard does not see loses the capture: a memory pool that
-    grows is enough. Thread-local mode forbids the capturing thread the same calls, and other threads none.
-    """
+    In CUDA's global mode a call of another thread that the guard does not see loses the capture. Thread-local mode
+    forbids the capturing thread the same calls, and other threads none."""
     return Mode.THREAD_LOCAL if mode is Mode.GLOBAL else mode
 
 
 class Captures:
-    """Notes that captures begin and end, and notifies other components.
-
-    ``before_end`` and ``after_end`` are filled where the components are assembled. When a capture has ended, functions
-    in the first list are called while the guard still knows it, those in the second after the guard has forgotten it.
-    """
+    """Notes that captures begin and end. Functions in ``before_end`` are called while the guard still knows the
+    capture, those in ``after_end`` when it has forgotten it; other components fill both."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -72,16 +67,11 @@ class Captures:
         if live.trace is None:
             return
         live.trace.poll()
-        order = None
-        device = self.state.platform.device
-        with (
-            self.state.inside,
-            suppress(CudaCallError),
-        ):  # the nodes of a lost capture can't be read
+        order, device = None, live.platform.device
+        with self.state.inside, suppress(CudaCallError):  # the nodes of a lost capture can't be read
             info = device.capture_info(live.origin.ptr)
             if info.status is CaptureStatus.ACTIVE:
-                order = device.graph_nodes(info.graph)[live.parts.numbered.get(info.graph, 0) :]
-                live.parts.edges = device.graph_edge_count(info.graph)
+                order, live.parts.edges = live.order_of(info.graph), device.graph_edge_count(info.graph)
         live.trace.finish(order)
 
     def gone(self, live: OpenCapture) -> None:
@@ -135,11 +125,8 @@ def end_driver_capture(live: OpenCapture) -> int:
 
 
 def emptied(device: Any, bodies: Iterable[int], decided: dict[int, list[int]]) -> None:
-    """Destroy the nodes in bodies of conditional nodes.
-
-    A conditional node has to stay, since a graph whose condition has lost its node can't be instantiated any more. It
-    stays with empty bodies.
-    """
+    """Destroy the nodes in bodies of conditional nodes. A conditional node stays, with empty bodies: a graph whose
+    condition has lost its node can't be instantiated any more."""
     for body in bodies:
         for node in reversed(device.graph_nodes(body)):
             if node in decided:
@@ -173,9 +160,8 @@ class Parts:
     def plan_of(self, live: OpenCapture) -> Plan:
         """The plan that the capture's graph will follow; made when it is first needed."""
         if live.recorder.into:
-            raise errors.UnsupportedCallError(
+            raise self.verdicts.error(
                 'A launch of more than one graph',
-                location=here(),
                 rule='The graph that this block records into is not launched by capturekit.',
                 remedy='Record this in another capture, without into=: checked host reads, random numbers of the host, '
                 'and calls between two graphs need a launch of capturekit.',
@@ -196,56 +182,50 @@ class Parts:
         """The checks of the capture's graph."""
         plan = self.plan_of(live)
         if plan.checks is None:
-            assert live.memory is not None
+            upload = partial(self.uploads.upload, live)
             with self.state.on(live.origin_device):
-                plan.checks = Checks(
-                    live.platform, live.memory, lambda values: self.uploads.upload(live, values), live.parts.state
-                )
+                plan.checks = Checks(live.platform, live.graph_memory, upload, live.parts.state)
             plan.state = plan.checks.state
         return plan.checks
 
-    def cut_on_device(self, live: OpenCapture, array: Any, value: np.ndarray[Any, Any], at: Place | None) -> None:
-        """Record a check of ``array``, and continue in the body of a node that runs if the check holds."""
-        device = live.platform.device
+    def check(self, live: OpenCapture, array: Any, value: np.ndarray[Any, Any], at: Place | None) -> None:
+        """Record a check of ``array``, and continue where only launches come that it holds for: in the body of a node,
+        or, in graphs of several devices and where that was asked for, in a part that the host launches after it."""
+        device, on_host = live.platform.device, self.device_count(live) > 1 or live.parts.checked_by == 'host'
+        if not array.flags.c_contiguous:
+            array = self.state.platform.cupy.ascontiguousarray(array)
         part, checks = self.part_of(live), self.checks_of(live)
         before = self.leave_lanes(live, at)
         with self.state.on(live.origin_device):
-            info = device.capture_info(live.origin.ptr)
-            part.graph = part.graph or info.graph
-            condition = device.condition_create(part.graph)
-            self._record_check(live, array, value, at, condition)
-            part.checks = len(checks.made)
-            node = live.parts.check_node
-            after = (node,) if node else device.capture_info(live.origin.ptr).dependencies
-            self._end_segment(live)
-            live.parts.check_node, (body,) = device.add_conditional(part.graph, after, condition, 'if', 1)
-            part.bodies.append(body)
-            self.go_on(live, before, at, body)
+            if on_host:
+                self._record_check(live, array, value, at, 0)
+            else:
+                part.graph = part.graph or device.capture_info(live.origin.ptr).graph
+                condition = device.condition_create(part.graph)
+                self._record_check(live, array, value, at, condition)
+                part.checks = len(checks.made)
+                node = live.parts.check_node
+                after = (node,) if node else device.capture_info(live.origin.ptr).dependencies
+                self._end_segment(live)
+                live.parts.check_node, (body,) = device.add_conditional(part.graph, after, condition, 'if', 1)
+                part.bodies.append(body)
+                self.go_on(live, before, at, body)
+        if on_host:
+            self.end_part(live)
+            self.go_on(live, before, at)
 
     def cut_on_host(self, live: OpenCapture, at: Place | None, *why: str) -> Part:
-        """End this part, and continue in another graph; return the part that ended.
-
-        ``why``: what the error for open lanes says, as in :meth:`leave_lanes`.
-        """
+        """End this part, and continue in another graph; return the part that ended. ``why``: as in
+        :meth:`leave_lanes`."""
         before = self.leave_lanes(live, at, *why)
         ended = self.end_part(live)
         self.go_on(live, before, at)
         return ended
 
-    def check_on_host(self, live: OpenCapture, array: Any, value: np.ndarray[Any, Any], at: Place | None) -> None:
-        """Record a check of ``array`` that the host waits for before it launches the next part."""
-        self.checks_of(live)
-        before = self.leave_lanes(live, at)
-        with self.state.on(live.origin_device):
-            self._record_check(live, array, value, at, 0)
-        self.end_part(live)
-        self.go_on(live, before, at)
-
     def _record_check(self, live: OpenCapture, array: Any, value: Any, at: Place | None, condition: int) -> None:
-        """Record a check on the origin, whose device is current, and which comes after all work so far.
+        """Record a check on the origin, whose device is current, after all work so far.
 
-        An array of another device is copied to this one: no kernel here can be sure to reach it over there.
-        """
+        An array of another device is copied to this one: no kernel here can be sure to reach it over there."""
         cupy = live.platform.cupy
         with current_for_now(cupy.cuda, live.origin):
             if int(array.data.device_id) != live.origin_device:
@@ -271,7 +251,7 @@ class Parts:
         """Join the current lane, and with ``strict=False`` all others, too; return the stream that is current."""
         self.verdicts.check(live)
         self.lanes.find_work(live)
-        current = live.platform.cupy.cuda.get_current_stream()
+        current = self.state.current_stream()
         mine = live.lane_of(current)
         if mine in live.capture.unjoined():
             self.lanes.join(live, mine, at)
@@ -285,10 +265,6 @@ class Parts:
                 )
             self.lanes.join_all(live)
         return current
-
-    def checked_by(self, live: OpenCapture) -> str:
-        """What checks assumed values at launches: the device, or, in graphs of several devices, the host."""
-        return 'host' if self.device_count(live) > 1 else live.parts.checked_by
 
     @staticmethod
     def device_count(live: OpenCapture) -> int:
@@ -326,7 +302,7 @@ class Parts:
         live.recording.node_count += device.graph_node_count(info.graph)
         live.recording.edge_count += device.graph_edge_count(info.graph)
         if live.trace is not None:
-            live.trace.next_part(self.order_of(live, info.graph))
+            live.trace.next_part(live.order_of(info.graph))
         graph = end_driver_capture(live)
         self.has_ended(live)
         return graph
@@ -339,24 +315,29 @@ class Parts:
 
     def _refuse_unfit(self, live: OpenCapture, body: int) -> None:
         """Raise for a node that can't stand behind a check of the device: instantiating could end the process."""
-        fault = self.unfit_copies(live, body)
+        fault = self.unfit_copies(live, body) or self.unfit_node(
+            live,
+            body,
+            here(),
+            'behind a host read that the device checks',
+            'What follows such a check is the body of a conditional node, which holds',
+            'Make that call before the host read, or in another graph.',
+            Code.cudaErrorInvalidValue,
+        )
         if fault is not None:
             raise fault
-        kind = unfit_kind(live.platform.device, body)
-        if kind is not None:
-            raise errors.UnsupportedCallError(
-                f'A {kind} node behind a host read that the device checks',
-                location=here(),
-                rule=f'What follows such a check is the body of a conditional node, which holds '
-                f'{", ".join(sorted(INSIDE))} nodes.',
-                remedy='Make that call before the host read, or in another graph.',
-                cuda_error=Code.cudaErrorInvalidValue.name,
-            )
 
-    def order_of(self, live: OpenCapture, graph: int) -> list[int]:
-        """The nodes of a graph in the order in which they were made, without those that are already numbered."""
-        found: list[int] = live.platform.device.graph_nodes(graph)
-        return found[live.parts.numbered.get(graph, 0) :]
+    @staticmethod
+    def unfit_node(
+        live: OpenCapture, body: int, at: Place | None, where: str, rule: str, remedy: str, code: Code
+    ) -> errors.CaptureError | None:
+        """The error for the first node in a graph that the body of a conditional node can't hold."""
+        kinds = (live.platform.device.node_kind(body, node)[0] for node in live.platform.device.graph_nodes(body))
+        for kind in kinds:
+            if kind not in INSIDE:
+                what, rule = f'A {kind} node {where}', f'{rule} {", ".join(sorted(INSIDE))} nodes.'
+                return errors.UnsupportedCallError(what, location=at, rule=rule, remedy=remedy, cuda_error=code.name)
+        return None
 
     def go_on(
         self, live: OpenCapture, before: Any, at: Place | None, graph: int = 0, after: Sequence[int] = ()
@@ -377,17 +358,15 @@ class Parts:
         """Begin the ledger's next capture, after the driver's next one has begun on the origin."""
         old = live.capture
         with self.state.lock:
-            blocking = old.origin.blocking
-            me = threading.get_ident()
+            origin, me = old.origin, threading.get_ident()
             capture = self.state.ledger.begin(
-                live.origin.ptr, old.mode, me, blocking=blocking, at=at, device=old.origin.device
+                live.origin.ptr, old.mode, me, blocking=origin.blocking, at=at, device=origin.device
             )
             self.state.lives.pop(old, None)
             self.state.lives[capture] = live
             live.capture, live.awaited_event = capture, None
-            capture.origin.priority = old.origin.priority
-            assert live.memory is not None
-            live.memory.opened(capture)
+            capture.origin.priority = origin.priority
+            live.graph_memory.opened(capture)
             live.note('cut', capture.origin, f'part {len(live.parts.past) + 1} begins', at)
             if before.ptr == live.origin.ptr:
                 self.lanes.make_current(live, before.ptr)
@@ -397,12 +376,6 @@ class Parts:
     def is_past(self, live: OpenCapture | None, mark: EventMark | None) -> bool:
         """Whether an event belongs to an earlier part of this capture, so that all its work comes before this part."""
         return live is not None and mark is not None and mark.capture in live.parts.past
-
-
-def unfit_kind(device: Any, body: int) -> str | None:
-    """The kind of the first node in a graph that the body of a conditional node can't hold."""
-    kinds = (device.node_kind(body, node)[0] for node in device.graph_nodes(body))
-    return next((kind for kind in kinds if kind not in INSIDE), None)
 
 
 def decided_here(what: str) -> errors.CaptureError:

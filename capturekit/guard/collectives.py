@@ -20,7 +20,6 @@ from capturekit.model import errors
 from capturekit.model.errors import CudaCallError
 from capturekit.model.ledger import Lane
 from capturekit.model.rules import Operation
-from capturekit.model.source_line import here
 
 #: How many addresses each collective takes: its arguments before the first count.
 _ADDRESSES = {'bcast': 1, 'send': 1, 'recv': 1}
@@ -39,8 +38,11 @@ class Collectives(CallsOnStreams):
             return original(comm, *args)
         self._one_device(call, comm, ptr)
         live = self.state.open_on(ptr)
-        if live is not None and not live.collectives.grouped:
-            self._counted(live)
+        if live is not None and live.trace is not None and not live.collectives.grouped:
+            device = self.state.platform.device
+            with self.state.lock, self.state.inside, suppress(CudaCallError):  # a lost capture is reported later
+                graph = device.capture_info(live.origin.ptr).graph
+                live.collectives.nodes_before = device.graph_node_count(graph)
         answer = self.work.on_stream(Operation.WORK, call, ptr, lambda: original(comm, *args))
         live = self.state.open_on(ptr)
         if live is not None:
@@ -62,20 +64,9 @@ class Collectives(CallsOnStreams):
         else:
             self._attributed(live, [lane.stream])
 
-    def _counted(self, live: OpenCapture) -> None:
-        """Count the nodes before a collective."""
-        if live.trace is None:
-            return
-        device = self.state.platform.device
-        with self.state.lock, self.state.inside, suppress(CudaCallError):  # a lost capture is reported later
-            graph = device.capture_info(live.origin.ptr).graph
-            live.collectives.nodes_before = device.graph_node_count(graph)
-
     def _attributed(self, live: OpenCapture, streams: list[int]) -> None:
-        """Find out which lane made which of the new nodes.
-
-        NCCL makes those of all ranks together, some of them on streams that are not lanes.
-        """
+        """Find out which lane made which of the new nodes: NCCL makes those of all ranks together, some on other
+        streams."""
         if live.trace is None:
             return
         device = self.state.platform.device
@@ -138,9 +129,8 @@ class Collectives(CallsOnStreams):
         """Refuse to make or to end a communicator in a block."""
         if self.state.mine() is None:
             return original(*args, **kwargs)
-        raise errors.UnsupportedCallError(
+        raise self.verdicts.error(
             entry.call,
-            location=here(),
             rule='Making or ending a communicator waits for the devices, and a graph can not hold it.',
             remedy='Make communicators before the block. End them after `cap.graph.close()`: NCCL waits for graphs '
             'that hold them.',
@@ -151,9 +141,8 @@ class Collectives(CallsOnStreams):
         if not live.collectives.grouped:
             return None
         live.collectives.grouped.clear()
-        return errors.UnsupportedCallError(
+        return self.verdicts.error(
             'A group of NCCL was left open',
-            location=here(),
             rule='NCCL starts the collectives of a group when the group ends, and the block has ended before that: the '
             'collectives would run at once, and be missing from the graph.',
             remedy='Call `nccl.groupEnd()` in the block.',

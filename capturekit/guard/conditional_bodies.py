@@ -4,11 +4,9 @@ All lanes are joined, and a kernel that sets the condition comes before the node
 one after the other: the driver's capture on the origin ends, begins again into the body, ends there, and continues
 after the node (CUDA C++ Programming Guide, "Conditional Graph Nodes").
 
-An array that was made in a body has a value only while the body runs. From the end of the body to the end of the
-capture such arrays are of a class that refuses whatever CuPy asks them, before anything is recorded. CuPy does not ask
-for everything (``out=``), so at the end the nodes outside of the body are looked through, too. The memory is held until
-then, so that no other array can have got it.
-"""
+An array that was made in a body has a value only while the body runs. From then to the end of the capture it is of a
+class that refuses whatever CuPy asks it. CuPy does not ask for everything (``out=``), so at the end the nodes outside
+of the body are looked through, too. The memory is held until then, so that no other array can have got it."""
 
 from __future__ import annotations
 
@@ -18,15 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from capturekit.driver.node_accesses import Access, Touched, linear, overlap
-from capturekit.guard.captures import (
-    INSIDE,
-    Parts,
-    decided_here,
-    emptied,
-    end_driver_capture,
-    join_for_good,
-    unfit_kind,
-)
+from capturekit.guard.captures import Parts, decided_here, emptied, end_driver_capture, join_for_good
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
@@ -52,10 +42,7 @@ _CALLED = ('__cupy_override_elementwise_kernel__', '__cupy_override_reduction_ke
 
 @dataclass(eq=False)
 class LeftMemory:
-    """Memory of an array that has outlived its body: the line that made it, and how many nodes were recorded by then.
-
-    Earlier nodes may have used it for other arrays.
-    """
+    """Memory of an array that has outlived its body: the line that made it, and how many nodes there were by then."""
 
     mem: Any
     made: Place | None
@@ -168,19 +155,17 @@ class Bodies:
     """Conditional nodes in an open capture: work that the device decides about at every launch."""
 
     def __init__(self, state: State, lanes: Lanes, parts: Parts) -> None:
-        self.state = state
-        self.lanes = lanes
-        self.parts = parts
+        self.state, self.lanes, self.parts = state, lanes, parts
         #: By address: the memory of all arrays that have outlived their body; by class, the one that such arrays get.
         self._left: dict[int, LeftMemory] = {}
         self._left_classes: dict[type, type] = {}
 
-    def decide(self, live: OpenCapture, decision: Decision, count: int, dropped: bool) -> None:
-        """Record the kernel that sets the condition, and the node with ``count`` empty bodies.
+    def decide(self, live: OpenCapture, decision: Decision, dropped: bool) -> None:
+        """Record the kernel that sets the condition, and the node with empty bodies.
 
         ``dropped``: the code drops what the call returns, so that no body can follow.
         """
-        device = live.platform.device
+        device, count = live.platform.device, len(decision.bodies)
         if live.decisions.asked and live.decisions.asked[-1].inside is None:
             raise _between(decision.at)
         if self.parts.device_count(live) > 1 or self.state.current_device() != live.origin_device:
@@ -198,13 +183,11 @@ class Bodies:
             raise without_a_body(decision)
         part = Part() if live.recorder.into else self.parts.part_of(live)
         before = self._one_line(live, decision.at)
-        assert live.memory is not None
-        memory = live.memory
         with self.state.inside:
             decision.graph = device.capture_info(live.origin.ptr).graph
             part.graph = live.recorder.into or part.graph or decision.graph
             decision.handle = device.condition_create(part.graph)
-            decision.passes = live.platform.cupy.ndarray((1,), 'u8', memory.grow(8))
+            decision.passes = live.platform.cupy.ndarray((1,), 'u8', live.graph_memory.grow(8))
             with current_for_now(live.platform.cupy.cuda, live.origin):
                 self._set(live, decision, again=False)
             after = device.capture_info(live.origin.ptr).dependencies
@@ -228,7 +211,7 @@ class Bodies:
 
     def _one_line(self, live: OpenCapture, at: Place | None) -> Any:
         """Join the current lane, and in adapting mode all others; return the stream that is current."""
-        current = live.platform.cupy.cuda.get_current_stream()
+        current = self.state.current_stream()
         if current.ptr != live.origin.ptr and live.lane_of(current) is not None:
             live.origin.wait_event(current.record())
         return self.parts.leave_lanes(live, at, 'A decision while lanes are open', _JOINED)
@@ -237,7 +220,7 @@ class Bodies:
         """Number the nodes that a graph has so far, before recording continues in another graph."""
         if live.trace is not None:
             live.poll()
-            live.trace.next_part(self.parts.order_of(live, graph))
+            live.trace.next_part(live.order_of(graph))
 
     def enter_body(self, live: OpenCapture, decision: Decision, number: int, at: Place | None) -> None:
         """Continue the recording in a body of the node."""
@@ -248,15 +231,13 @@ class Bodies:
         decision.collections = collections()
         for around in live.decisions.open:
             around.graphs.add(body)
-        recording = live.recording
         lines = None if live.trace is None else live.trace.now()
-        decision.began = lines, recording.node_count, recording.edge_count
+        decision.began = lines, live.recording.node_count, live.recording.edge_count
         live.decisions.open.append(decision)
         if decision in live.decisions.unentered:
             live.decisions.unentered.remove(decision)
-        assert live.memory is not None
         if decision.decides == 'while':
-            live.memory.enter_loop()
+            live.graph_memory.enter_loop()
         self.parts.go_on(live, decision.before, at, body)
 
     def nothing_between(self, live: OpenCapture, decision: Decision, at: Place | None) -> None:
@@ -267,7 +248,7 @@ class Bodies:
             info = device.capture_info(live.origin.ptr)
             if info.dependencies == (decision.node,):
                 return
-            nodes = self.parts.order_of(live, decision.graph)
+            nodes = live.order_of(decision.graph)
             found = trace.maker(nodes[0], nodes) if trace is not None and nodes else None
             refusal = _between(found or at)
             alone = info.graph == decision.graph and live.parts.numbered[info.graph] == decision.numbered
@@ -295,10 +276,8 @@ class Bodies:
     def leave_body(
         self, live: OpenCapture, decision: Decision, at: Place | None, error: BaseException | None, wrong: Any = None
     ) -> None:
-        """End a body, and continue after the node. ``error``: the exception that leaves it; ``wrong``: a refusal.
-
-        A body that is refused at its end is taken out, so that the capture stays good; then the refusal is raised.
-        """
+        """End a body, and continue after the node. ``error``: the exception that leaves it; ``wrong``: a refusal, which
+        is raised after the body was taken out, so that the capture stays good."""
         fault = wrong
         body = decision.bodies[decision.inside or 0]
         try:
@@ -314,13 +293,15 @@ class Bodies:
             live.decisions.open.pop()
             decision.inside = None
             if whole and fault is None and error is None:
-                fault = self._unfit(live, body, at) or self.parts.unfit_copies(live, body)
+                why, code = ('A body holds', 'Call it before the decision, or after it.'), Code.cudaErrorNotSupported
+                fault = self.parts.unfit_node(live, body, at, 'in the body of a conditional node', *why, code)
+                fault = fault or self.parts.unfit_copies(live, body)
                 fault = fault or _endless(live, decision, body)
             if whole and (wrong is not None or isinstance(fault, errors.CaptureError)) and not live.lost:
                 self._take_out(live, decision, body)
             elif fault is not None or error is not None:
                 live.decisions.broken = live.decisions.broken or (at or decision.at, _told_of(error or fault))
-            if decision.decides == 'while' and live.memory is not None and live.memory.leave_loop():
+            if decision.decides == 'while' and live.graph_memory.leave_loop():
                 text = 'an array from before the loop was dropped in its body: each pass reads it as it was'
                 live.note('note', None, text, at)
             if whole and not live.lost and not live.parts.spoilt:
@@ -346,7 +327,7 @@ class Bodies:
             live.parts.numbered.pop(graph, None)
         if trace is not None:
             trace.back_to(lines)
-            trace.next_part(self.parts.order_of(live, body))
+            trace.next_part(live.order_of(body))
         recording.node_count += device.graph_node_count(body)
         recording.edge_count += device.graph_edge_count(body)
 
@@ -365,19 +346,6 @@ class Bodies:
             whole, live.decisions.broken = False, live.decisions.broken or (here(), _told_of(lost))
         self.parts.has_ended(live)
         return whole
-
-    @staticmethod
-    def _unfit(live: OpenCapture, body: int, at: Place | None) -> errors.CaptureError | None:
-        kind = unfit_kind(live.platform.device, body)
-        if kind is None:
-            return None
-        return errors.UnsupportedCallError(
-            f'A {kind} node in the body of a conditional node',
-            location=at,
-            rule=f'A body holds {", ".join(sorted(INSIDE))} nodes.',
-            remedy='Call it before the decision, or after it.',
-            cuda_error=Code.cudaErrorNotSupported.name,
-        )
 
     @staticmethod
     def not_in_body(
@@ -471,10 +439,9 @@ def _told_of(error: BaseException) -> str:
 
 
 def _endless(live: OpenCapture, decision: Decision, body: int) -> errors.CaptureError | None:
-    """Return the error for a loop whose condition no pass can change: nothing else holds it, or nothing writes it.
+    """The error for a loop whose condition no pass can change: nothing else holds it, or nothing writes it.
 
-    A node whose accesses are unknown may write it. With a limit, a constant is as good: it makes so many passes.
-    """
+    A node whose accesses are unknown may write it. With a limit, a constant is as good: it makes so many passes."""
     if decision.decides != 'while' or (decision.limit and not _computed(live, decision)):
         return None
     if _is_held(live, decision) and _may_be_written(live, decision, body):

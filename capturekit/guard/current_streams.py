@@ -1,13 +1,10 @@
 """Which stream is current: streams become current or are left, devices with them, and code reads a stream's properties.
 
-Streams that are current in a capture but not part of it are *held*, so that work sent to them is found. The legacy
-stream can not be captured, and its work would run at once. A *placeholder*, a stream of the guard's own, is current in
-its place; it is held, or, with ``strict=False``, a lane.
-
-CuPy has a current stream for each device. ``with cp.cuda.Device(1):`` in a capture on device 0 makes the legacy stream
-of device 1 current, unless a lane is current there. That is not yet an error, since the next line may enter a lane: a
-placeholder takes its place.
-"""
+Streams that are current in a capture but not part of it are *held*: they are captured into a graph that is thrown away,
+so that work sent to them neither runs nor is missed. The legacy stream can not be captured. A *placeholder*, a stream
+of the guard's own, is current in its place; it is held, or, with ``strict=False``, a lane. CuPy has a current stream
+for each device, so ``with cp.cuda.Device(1):`` makes the legacy stream there current: a placeholder takes its place,
+since the next line may enter a lane."""
 
 from __future__ import annotations
 
@@ -15,13 +12,12 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from threading import get_ident
 from types import FrameType
 from typing import Any
 
-from capturekit.guard.allocators import UNSEEN, Allocators, escape_rule
+from capturekit.guard.allocators import UNSEEN, Allocators
 from capturekit.guard.caller_streams import CallerStreams, UnseenHandle
 from capturekit.guard.captures import Parts
 from capturekit.guard.entry_points import Entry
@@ -33,27 +29,11 @@ from capturekit.model.cleanup import Undo
 from capturekit.model.counted import counted
 from capturekit.model.errors import CaptureError, CudaCallError
 from capturekit.model.ledger import LEGACY_HANDLES, Lane, named
-from capturekit.model.recording import Step
-from capturekit.model.rules import RULES, VARIANTS, CaptureStatus, Code, Mode, Operation, Rule
+from capturekit.model.rules import RULES, VARIANTS, CaptureStatus, Code, Mode, Operation
 from capturekit.model.source_line import Place, here
 
 #: The name under which spare streams are kept, with the device, for the next capture.
 _STOCK = 'placeholder'
-#: If the legacy stream is current during a capture begun by hand, its work was meant for the capture.
-NOT_CURRENT = replace(
-    RULES['escaped-work'],
-    says='`begin_capture()` does not make its stream current, so that CuPy still gives work to the legacy default '
-    'stream: it would run at once and be missing from the graph',
-    remedy='Make the captured stream current: `with stream:` around `begin_capture()`, the work and `end_capture()`.',
-)
-#: The same where the captured stream was current, and is not any more.
-NOT_CURRENT_NOW = replace(
-    NOT_CURRENT,
-    says='The captured stream was current when its capture was begun, and is not any more though the capture is open, '
-    'so that CuPy gives work to the legacy default stream: it would run at once and be missing from the graph',
-    remedy='Call `end_capture()` before the block `with stream:` is left, also where an exception leaves it (`try`, '
-    '`finally`).',
-)
 
 
 @dataclass(eq=False)
@@ -130,12 +110,13 @@ class CurrentStreams:
                 device.graph_destroy(device.end_capture(ptr))
 
     def escaped(self, live: OpenCapture, ptr: int, count: int, seen: Place | None, since: Place | None) -> CaptureError:
-        rule, of = self.rule_for(live, ptr, since)
-        elsewhere = rule is VARIANTS['work-on-another-device']
-        current = 'device' if elsewhere else 'stream'
+        rule, of = self.allocators.rule_for(live, ptr, since)
+        where, current = '', 'stream'
+        if rule is VARIANTS['work-on-another-device']:
+            where, current = f' on device {self.state.placeholders[ptr]}', 'device'
         held = '' if seen is not None else f', from the line where the {current} became current on'
         return rule.error(
-            counted(count, 'piece', ' of work') + (f' on device {self.state.placeholders[ptr]}' if elsewhere else ''),
+            f'{counted(count, "piece", " of work")}{where}',
             stream=ptr if of is None else of,
             subject=self.verdicts.subject(of),
             location=seen or since,
@@ -155,81 +136,56 @@ class CurrentStreams:
             remedy=UNSEEN,
         )
 
-    def rule_for(self, live: OpenCapture, ptr: int, since: Place | None = None) -> tuple[Rule, int | None]:
-        """The rule for a stream that is kept out of a capture, and the stream that the message names.
-
-        ``since``: the line at which it became current.
-        """
-        device = self.state.placeholders.get(ptr)
-        if device not in (None, live.origin_device):
-            return VARIANTS['work-on-another-device'], None
-        if device is not None and live.memory is None:
-            return NOT_CURRENT_NOW if live.begun_current else NOT_CURRENT, LEGACY_HANDLES[0]
-        rule = escape_rule(live, since, ptr, device is not None)
-        return rule, ptr if device is None else LEGACY_HANDLES[0]
-
     def hold_again(self) -> None:
         """Hold an outside stream again if it is still current after a call on it."""
         with self.state.lock:
             mine = self.state.mine()
             if mine is None or not mine.strict or not self.state.policy.holds:
                 return
-            stream = self.state.platform.cupy.cuda.get_current_stream()
+            stream = self.state.current_stream()
             if self.lanes.is_outside(stream.ptr) and stream.ptr not in mine.outside.held:
                 self.hold(mine, stream)
                 self.allocators.refresh()
 
-    # -- placeholders -------------------------------------------------------------------------------------------------
-
     def put_placeholder(self, live: OpenCapture, parent: Lane) -> None:
         """Make a placeholder current in the place of the legacy stream, which has just become current.
 
-        With ``strict=False`` the placeholder is a lane, forked from ``parent``; on the device of a ``ck.capture``,
-        which has made its origin current there, ``parent`` itself takes the place.
-        """
+        With ``strict=False`` it is a lane, forked from ``parent``; on the device of a ``ck.capture``, whose origin was
+        current there, it is ``parent`` itself."""
         if not self.state.policy.records or (live.strict and not self.state.policy.holds):
             return  # the legacy stream stays
         device = self.state.current_device()
         if device == live.origin_device and live.memory is not None and not live.strict:
-            self.state.own('cupy.cuda.stream._BaseStream.use', live.streams[parent.stream])
+            self.state.use(live.streams[parent.stream])
             live.note('adapted', parent, f'work on the legacy stream was moved to lane {parent.number}', here())
             self.lanes.make_current(live, parent.stream)
             return
         if not live.strict:
             self.parts.refuse_second_device(live)
-        legacy = self.state.platform.cupy.cuda.get_current_stream()
+        legacy = self.state.current_stream()
         if live.caller is not None:
             live.caller.outside.setdefault((device, 0), legacy)
         known = live.devices.placeholders.get(device)
-        stream = known[0] if known is not None else live.devices.forked.get(device) or self._spare(device)
+        stream = known[0] if known is not None else live.devices.forked.get(device)
+        if stream is None:
+            spare = self.spare(device)
+            with self.state.inside:
+                stream = spare.pop() if spare else self.state.platform.cupy.cuda.Stream(non_blocking=True)
         if live.strict:
             self.hold(live, stream)
         else:
             live.devices.forked[device] = stream
             if self.lanes.is_outside(stream.ptr):
                 self.lanes.adapt_fork(live, stream, here(), parent)
-        self.state.own('cupy.cuda.stream._BaseStream.use', stream)
+        self.state.use(stream)
         self.state.placeholders[stream.ptr] = device
         live.devices.placeholders[device] = stream, legacy
         self.lanes.make_current(live, stream.ptr)
 
-    def _spare(self, device: int) -> Any:
-        """Return an unused stream of the current device."""
+    def spare(self, device: int) -> list[Any]:
+        """The streams of a device that are kept for placeholders."""
         stock: list[Any] = self.state.platform.device.spare_streams.setdefault((device, _STOCK), [])
-        with self.state.inside:
-            return stock.pop() if stock else self.state.platform.cupy.cuda.Stream(non_blocking=True)
-
-    def give_back(self, device: int, stream: Any) -> None:
-        """Give back a stream that was a placeholder on a device."""
-        self.state.platform.device.spare_streams.setdefault((device, _STOCK), []).append(stream)
-
-    def standing_for(self, ptr: int) -> int:
-        """Return the placeholder that is current in the place of the legacy stream; any other stream itself."""
-        mine = self.state.mine()
-        if ptr in LEGACY_HANDLES and mine is not None:
-            known = mine.devices.placeholders.get(self.state.current_device())
-            return ptr if known is None else int(known[0].ptr)
-        return ptr
+        return stock
 
     def meant(self, stream: Any) -> Any:
         """Return the stream that a call means: the legacy one, if the given stream is its placeholder."""
@@ -267,10 +223,7 @@ class CurrentStreams:
     # -- the lanes of a scope: capturekit makes these calls itself, so nothing is asked twice about them --------------
 
     def enter_lane(self, stream: Any, ptr: int, device: Any, frame: FrameType) -> bool:
-        """Make a lane of a scope current; False, and nothing is done, where that may be special.
-
-        ``frame``: the one that enters it.
-        """
+        """Let a frame make a lane of a scope current; False, and nothing is done, where that may be special."""
         state, made = self.state, self.state.installation.originals
         with state.lock:
             at = here(frame)
@@ -289,10 +242,7 @@ class CurrentStreams:
         return True
 
     def leave_lane(self, stream: Any, ptr: int, device: Any, frame: FrameType, *exc: Any) -> bool:
-        """Leave a lane of a scope, and its device; False, and nothing is done, where that may be special.
-
-        ``frame``: the one that leaves it.
-        """
+        """Let a frame leave a lane of a scope and its device; False, and nothing is done, where that may be special."""
         state, made = self.state, self.state.installation.originals
         with state.lock:
             at = here(frame)
@@ -315,35 +265,24 @@ class CurrentStreams:
         return True
 
     def _between_lanes(self, ptr: int, at: Place | None) -> tuple[OpenCapture, Lane, Lane, tuple[int, ...]] | None:
-        """This thread's good capture, the current lane, and the lane of a handle; None if a switch may be special.
+        """This thread's capture, the current lane, the lane of a handle, and the nodes before the former's next work.
 
-        Last come the nodes before the current lane's next work. Its new nodes go to the current line.
+        New nodes go to the current line. None if a switch may be special.
         """
         state = self.state
-        stack = state.threads.get(get_ident())
-        mine = stack[-1] if stack else None
-        if mine is None or mine.memory is None or mine.caller is not None or mine.outside.held:
-            return None
-        inside, lanes, capture = state.inside, state.ledger.lanes, mine.capture
-        if inside.active() or inside.policy is not None:
-            return None
         # the handle is read past the wrapper, which would let capturekit's own code have it as well
-        before = lanes.get(state.installation.originals[_CURRENT]().__dict__['ptr'])
-        lane = lanes.get(ptr)
-        if before is None or lane is None or before.capture is not capture or lane.capture is not capture:
+        now: int = state.installation.originals[_CURRENT]().__dict__['ptr']
+        mine = state.on_lanes(now, ptr)
+        if mine is None or mine.memory is None:
             return None
-        if not before.device == lane.device == state.platform.cupy.cuda.runtime.getDevice():
-            return None
-        ends = mine.memory.ends(before.stream)
+        ends = mine.memory.ends(now)
         if ends and ends[0] < 0:  # the capture is lost
             return None
-        trace = mine.trace
-        if trace is None:
+        if mine.trace is None:
             mine.active_at = at or mine.active_at
         else:
-            known = len(ends) < 2 and trace.stream == before.stream
-            trace.poll((ends[0] if ends else 0) if known else None)
-        return mine, before, lane, ends
+            mine.trace.poll(ends, now)
+        return mine, state.ledger.lanes[now], state.ledger.lanes[ptr], ends
 
     def _moved(self, live: OpenCapture, before: Lane, lane: Lane, ends: tuple[int, ...], at: Place | None) -> None:
         """Note that a lane of a capture is current instead of another one, whose next work comes after ``ends``."""
@@ -357,17 +296,12 @@ class CurrentStreams:
         if live.trace is not None:
             live.trace.stream = lane.stream
         live.current = lane.stream
-        number = lane.number
-        line: list[Any] | None = None if at is None else [at.file, at.line, at.function]
-        live.recording.steps.append(Step('switch', number, f'lane {number} made current', line))
+        live.note('switch', lane, f'lane {lane.number} made current', at)
         self.allocators.to_lane(live, lane)
 
     def stands_in(self, live: OpenCapture | None, ptr: int, call: str) -> Lane | None:
-        """The lane that takes the place of a stream, or None.
-
-        The origin does for the stream that was current where a graphed function was called, and with ``strict=False``
-        the current lane does for the legacy stream.
-        """
+        """The lane that takes the place of a stream: the origin for the stream that a graphed function's caller has
+        made current, and with ``strict=False`` the current lane for the legacy stream; else None."""
         if live is not None and self.callers.is_callers(live, ptr, call):
             return live.capture.origin
         return self.lanes.current_lane(live) if live is not None and not live.strict and ptr in LEGACY_HANDLES else None
@@ -387,10 +321,9 @@ class CurrentStreams:
         return stream
 
     def settle(self) -> bool:
-        """Follow a stream that became current unseen; False if there is none.
+        """Follow a stream that became current unseen (by a ``with`` block or a bound method from before the capture).
 
-        A ``with`` block that was entered before the capture, or a method that was bound before it, is CuPy's own.
-        """
+        Return whether there is one."""
         mine, inside = self.state.mine(), self.state.inside
         if mine is None or mine.caller is not None or inside.active() or inside.policy is not None:
             return False
@@ -412,10 +345,9 @@ class CurrentStreams:
 
     def _arrive(self, stream: Any, before: Any) -> None:
         """Note a stream that has become current in this thread."""
-        lane = self.lanes.met(stream.ptr, stream)
-        mine = self.state.mine()
+        lane, mine = self.lanes.met(stream.ptr, stream), self.state.mine()
         if lane is not None and lane.capture in self.state.lives:
-            live = self.state.live_of(lane)
+            live = self.state.lives[lane.capture]
             lane.last_use = here()
             self.lanes.make_current(live, stream.ptr)
             live.note('switch', lane, f'lane {lane.number} made current', lane.last_use)
@@ -428,28 +360,21 @@ class CurrentStreams:
         self.callers.in_order(mine)
         self.allocators.refresh()
 
-    # -- properties of streams ----------------------------------------------------------------------------------------
-
     def handed_out(self, stream: Any, ptr: int) -> int | None:
-        """Note that CuPy or the user's code read a stream's handle. Work on the stream may follow.
-
-        Returns the handle to give out instead, or None.
-        """
+        """Note that a stream's handle was read: work on it may follow. Return the handle to give out instead, or
+        None."""
         mine = self.state.mine()
-        if mine is not None:
-            mine.unsettled = True
-            if mine.trace is not None:
-                mine.trace.before_line = self.settle
-        if mine is None or reads_for_itself(sys._getframe(2).f_globals.get('__name__', '')):
+        if mine is None:
             return None
-        if mine.caller is not None and (
-            ptr == mine.origin.ptr or self.callers.is_callers(mine, ptr, 'Reading `Stream.ptr`')
-        ):
-            if self.state.platform.cupy.cuda.get_current_stream().ptr == mine.origin.ptr:
+        mine.unsettled = True
+        if mine.trace is not None:
+            mine.trace.before_line = self.settle
+        if reads_for_itself(sys._getframe(2).f_globals.get('__name__', '')):
+            return None
+        if mine.caller is not None and (ptr == mine.origin.ptr or self.callers.is_callers(mine, ptr, _READ)):
+            if self.state.current_stream().ptr == mine.origin.ptr:
                 return UnseenHandle(mine.origin.ptr)
-            raise self.callers.not_recorded(
-                'Reading `Stream.ptr`', ptr, 'The recording has another stream in its place'
-            )
+            raise self.callers.not_recorded(_READ, ptr, _ANOTHER)
         there = self.callers.null_there(mine) if mine.caller is not None and ptr in LEGACY_HANDLES else None
         if there is not None:
             return UnseenHandle(there.stream)
@@ -476,14 +401,12 @@ class CurrentStreams:
     def _handed_to(self, live: OpenCapture, stream: Any, ptr: int) -> Lane | None:
         """Let a graphed function have the handle of a stream that is not current: work given to it is recorded."""
         if ptr in LEGACY_HANDLES:
-            raise self.callers.not_recorded(
-                'Reading `Stream.ptr`', ptr, 'The recording has another stream in its place'
-            )
+            raise self.callers.not_recorded(_READ, ptr, _ANOTHER)
         if self.state.ledger.lane(ptr) is None:
             self.lanes.adapt_fork(live, stream, here())
         lane = self.state.ledger.lane(ptr)
-        if lane is not None and lane.capture is live.capture and self.callers.unordered(live, lane):
-            raise self.callers.not_recorded('Reading `Stream.ptr`', ptr, 'CUDA orders this stream with the null stream')
+        if lane is not None and lane.capture is live.capture and self.callers.implied(live, lane):
+            raise self.callers.not_recorded(_READ, ptr, 'CUDA orders this stream with the null stream')
         return lane
 
     def handle_read(self, original: Callable[..., Any], stream: Any, *args: Any) -> Any:
@@ -497,10 +420,8 @@ class CurrentStreams:
         return original(stream)
 
     def flags(self, entry: Entry, original: Callable[[Any], Any], stream: Any) -> Any:
-        """Return a stream's flags as they were read when it entered the capture. Asking now would lose the capture.
-
-        The legacy stream is not asked either: that would lose every capture with a blocking stream.
-        """
+        """Return a stream's flags as they were when it entered the capture. Asking now would lose the capture, and
+        asking the legacy stream every capture with a blocking stream."""
         if not self.state.policy.holds:
             return self._asked(entry, original, stream)
         ptr = handle(stream)
@@ -537,34 +458,29 @@ class CurrentStreams:
 
     def moved(self, original: Callable[..., Any], *args: Any) -> Any:
         """A call that makes another device current. Where a block is left, what follows its device is the exception."""
-        exc = args[1:]
         if not self.state.policy.records:
             return original(*args)  # an eager run's work on other devices goes where it always goes
         with self.state.lock:
-            mine = self.state.mine()
-            before = self.state.current_device()
+            mine, before = self.state.mine(), self.state.current_device()
             self.state.poll()
             answer = original(*args)
-            now = self.state.current_device()
-            if now == before:
-                return answer
-            if mine is None:
+            changed = self.state.current_device() != before
+            if changed and mine is None:
                 self.allocators.refresh()
-                return answer
-            left = self.state.platform.cupy.cuda.get_current_stream(before)
-            escaped = self._depart(mine, before)
-            try:
-                self._land(mine, mine.lane_of(left) or mine.capture.origin)
-                self._found_in_block(escaped, exc)
-            finally:
-                del escaped  # its traceback holds this frame
+            elif changed and mine is not None:
+                left = self.state.current_stream(before)
+                escaped = self._depart(mine, before)
+                try:
+                    self._land(mine, mine.lane_of(left) or mine.capture.origin)
+                    self._found_in_block(escaped, args[1:])
+                finally:
+                    del escaped  # its traceback holds this frame
         return answer
 
     def _found_in_block(self, escaped: CaptureError | None, exc: tuple[Any, ...]) -> None:
         """Raise the error for escaped work, if there is one, at the end of a block.
 
-        An exception of the block's own is not replaced: the end of the capture raises the error if that is caught.
-        """
+        An exception of the block's own is not replaced: the end of the capture raises the error if that is caught."""
         mine = self.state.mine()
         try:
             if escaped is not None and (mine is None or not exc or exc[0] is None):
@@ -578,7 +494,7 @@ class CurrentStreams:
 
     def _land(self, live: OpenCapture, parent: Lane) -> None:
         """Note the stream that is current on the device that has just become current."""
-        stream = self.state.platform.cupy.cuda.get_current_stream()
+        stream = self.state.current_stream()
         lane = self.state.ledger.lane(stream.ptr)
         self.callers.works_on(live, self.state.current_device())
         if stream.ptr in LEGACY_HANDLES:
@@ -587,23 +503,20 @@ class CurrentStreams:
             self.hold(live, stream)
         elif lane is None:
             self.lanes.adapt_fork(live, stream, here(), parent)
-        stream = self.state.platform.cupy.cuda.get_current_stream()
-        lane = self.state.ledger.lane(stream.ptr)
-        if lane is not None and lane.capture in self.state.lives:
-            at = here()
-            lane.last_use = at
+        ptr = self.state.current_stream().ptr
+        lane, owner = self.state.ledger.lane(ptr), self.state.open_on(ptr)
+        if lane is not None and owner is not None:
+            lane.last_use = here()
             text = f'lane {lane.number} made current, with device {lane.device}'
-            self.state.live_of(lane).note('switch', lane, text, at)
-        self.lanes.make_current(live, stream.ptr, anew=False)
+            owner.note('switch', lane, text, lane.last_use)
+        self.lanes.make_current(live, ptr, anew=False)
         self.callers.in_order(live)
         self.allocators.refresh()
 
     def _depart(self, live: OpenCapture, device: int) -> CaptureError | None:
-        """Remove the placeholder of a device that is no longer current.
-
-        Return the error for work that was found on it.
-        """
-        stream = self.state.platform.cupy.cuda.get_current_stream(device)
+        """Remove the placeholder of a device that is no longer current; return the error for work that was found on
+        it."""
+        stream = self.state.current_stream(device)
         if device not in live.devices.placeholders:
             return self.release(stream.ptr, silent=True)
         placeholder, legacy = live.devices.placeholders.pop(device)
@@ -612,11 +525,11 @@ class CurrentStreams:
             found = self.release(placeholder.ptr, silent=True)
             if stream.ptr == placeholder.ptr:
                 with self.state.on(device):
-                    self.state.own('cupy.cuda.stream._BaseStream.use', legacy)
+                    self.state.use(legacy)
         finally:
             self.state.placeholders.pop(placeholder.ptr, None)
         if live.strict:
-            self.give_back(device, placeholder)
+            self.spare(device).append(placeholder)
         else:
             self.lanes.leave(placeholder)
         return found or escaped
@@ -645,22 +558,17 @@ class CurrentStreams:
         live.outside.escaped = self._depart(live, device) or live.outside.escaped
 
     def _as_before(self, device: int, stream: Any) -> None:
-        now = self.state.platform.cupy.cuda.get_current_stream(device)
+        now = self.state.current_stream(device)
         if now.ptr != stream.ptr:
             self.lanes.leave(now)
             with self.state.on(device):
-                self.state.own('cupy.cuda.stream._BaseStream.use', stream)
+                self.state.use(stream)
 
     def copied_to(self, original: Callable[..., Any], dst: Any, src: Any, *args: Any, **kwargs: Any) -> Any:
         """Refuse a ``copyto`` to another device that is not a copy of bytes, because CuPy would run a kernel there."""
         mine = self.state.mine()
-        if (
-            mine is not None
-            and mine.devices.before
-            and not args
-            and kwargs.get('where') is None
-            and hasattr(src, 'data')
-        ):
+        plain = not args and kwargs.get('where') is None and hasattr(src, 'data')
+        if mine is not None and mine.devices.before and plain:
             device = int(getattr(getattr(dst, 'data', None), 'device_id', -1))
             if device >= 0 and device != self.state.current_device() and dst.size and not _byte_by_byte(dst, src):
                 raise self.allocators.other_device(device)
@@ -668,6 +576,7 @@ class CurrentStreams:
 
 
 _O = Operation
+_READ, _ANOTHER = 'Reading `Stream.ptr`', 'The recording has another stream in its place'
 _STREAM_ENTER, _STREAM_EXIT = (f'cupy.cuda.stream._BaseStream.{name}' for name in ('__enter__', '__exit__'))
 _DEVICE_ENTER, _DEVICE_EXIT = (f'cupy.cuda.device.Device.{name}' for name in ('__enter__', '__exit__'))
 _CURRENT = 'cupy.cuda.stream.get_current_stream'

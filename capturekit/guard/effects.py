@@ -27,22 +27,19 @@ _REGISTRY = '__warningregistry__'
 
 
 class Effects:
-    """Notes or refuses what a graphed function does besides work on the GPU."""
+    """Notes or refuses what a graphed function does besides work on the GPU; shows warnings at the user's line."""
 
     def __init__(self, state: State, callers: CallerStreams) -> None:
-        self.state = state
-        self.callers = callers
+        self.state, self.callers = state, callers
 
     def thread_fed(self, entry: Entry, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Note, or refuse, that a graphed function starts a thread or gives one something to do."""
         rehearsal = self.state.rehearsals.get(threading.get_ident())
+        what = 'function starts or feeds a thread'
         if self.state.caller() is not None:
-            raise self.callers.not_recorded(
-                entry.call, None, 'The function starts or feeds a thread', 'Let the caller do that.'
-            )
+            raise self.callers.not_recorded(entry.call, None, f'The {what}', 'Let the caller do that.')
         if rehearsal is not None and self.state.mine() is None:
-            text = f'the function starts or feeds a thread ({entry.call}, at {here()})'
-            rehearsal.effects.append(('thread', text))
+            rehearsal.effects.append(('thread', f'the {what} ({entry.call}, at {here()})'))
         return original(*args, **kwargs)
 
     def linalg_config(self, original: Callable[..., Any], *args: Any) -> Any:
@@ -53,12 +50,9 @@ class Effects:
             caller.conditions.append(lambda: bool(original(*args) == now))
         return now
 
-
-class Warned:
-    """Shows warnings of the guard's own lines at the line that called the guard."""
-
-    def shown(self, original: Callable[..., Any], shown: Any) -> Any:
-        """Python shows a warning. ``shown``: a ``WarningMessage``."""
+    @staticmethod
+    def warning_shown(original: Callable[..., Any], shown: Any) -> Any:
+        """Show a ``WarningMessage`` of the guard's own lines at the line that called the guard."""
         frame: FrameType | None = sys._getframe(1) if is_ours(shown.filename) else None
         while frame is not None and is_ours(frame.f_code.co_filename):
             frame.f_globals.pop(_REGISTRY, None)  # what lines of the guard have shown is forgotten

@@ -31,11 +31,8 @@ _BACKEND = 'cupy_backends.cuda.api.runtime'
 @dataclass(frozen=True)
 class Entry:
     """One entry point: ``kind`` is method, property, function, attribute (of instances), maker (a class's ``__new__``)
-    or (of a C type) sealed.
-
-    ``code`` is a Python function whose code is replaced, so that it is wrapped under every name that it was imported
-    by; a function written in C is replaced by name. ``always`` is a function whose verb is called also where the guard
-    itself is calling.
+    or (of a C type) sealed; ``code`` is a Python function whose code is replaced, so that it is wrapped under every
+    name that it was imported by; the verb of an ``always`` function is called also where the guard itself is calling.
 
     ``also``: a second holder of the same function, if that is a different object. ``loaded``: a module that capturekit
     does not import itself; if the program has not imported it, the entry is left out.
@@ -47,8 +44,7 @@ class Entry:
     ``answer``: what becomes of the call where CUDA refuses it and nobody guards. CuPy raises CUDA's 'code', or has
     'handed back' the code as a number (``stream.done`` is False then; or CUDA only tells at the end of the capture).
     'cupy' refuses by itself, if the stream is being captured: its words "is capturing" are what code of today looks
-    for. 'library': a library raises NotImplementedError.
-    """
+    for. 'library': a library raises NotImplementedError."""
 
     holder: str
     name: str
@@ -62,11 +58,6 @@ class Entry:
     at: int = 0
     said: str = ''
     answer: str = 'code'
-
-    @property
-    def method(self) -> str:
-        """The name of the verb within its component."""
-        return self.verb.rpartition('.')[2]
 
     @cached_property
     def call(self) -> str:
@@ -261,7 +252,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(NCCL, 'groupEnd', 'collectives.group_ended', 'function', True, also='cupy.cuda.nccl', loaded=NCCL),
     Entry('cupy', 'copyto', 'streams.copied_to', 'code'),
     Entry('logging.Handler', 'handleError', 'swallowed.handler_failed'),
-    Entry('warnings', '_showwarnmsg', 'warned.shown', 'always', optional=True),
+    Entry('warnings', '_showwarnmsg', 'effects.warning_shown', 'always', optional=True),
     Entry('io.TextIOWrapper', 'write', 'output.written', 'sealed'),
     Entry('threading.Thread', 'start', 'effects.thread_fed', given=True),
     Entry('threading.Condition', 'notify', 'effects.thread_fed', given=True),

@@ -1,14 +1,12 @@
 """Recording events and waiting for them: existing fork and join code is followed without changes.
 
 The forks and joins of a scope (``ck.fork``) lead to the same. capturekit makes all their calls itself, so that nothing
-is asked twice about them; each other call is judged by itself, as it may be any.
+is asked twice about them.
 
-CUDA calls an event that a block has recorded an invalid argument after the block. No wrapper is installed then. So when
-a block ends, its events get a class of their own (:func:`class_of_past`), which says what CUDA's answers to their
-methods mean. An event that is recorded again gets its former class back at its next use. Functions that only take the
-handle of an event (``get_elapsed_time``, ``Stream.wait_event``) raise CuPy's own error; so the recording has a note of
-an event for which nothing in the block waits.
-"""
+CUDA calls an event that a block has recorded an invalid argument after the block, where no wrapper is installed. So its
+events then get a class of their own (:func:`class_of_past`), which says what CUDA's answers mean; one that is recorded
+again gets its former class back. Functions that only take the handle (``get_elapsed_time``, ``Stream.wait_event``)
+raise CuPy's own error; so the recording has a note of an event for which nothing in the block waits."""
 
 from __future__ import annotations
 
@@ -16,12 +14,11 @@ import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from threading import get_ident
 from types import FrameType
 from typing import Any
 
 from capturekit.guard.entry_points import OWN, Entry
-from capturekit.guard.lanes import only_after, passed_by
+from capturekit.guard.lanes import Nodes, only_after, passed_by
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import handle
 from capturekit.guard.stream_calls import CallsOnStreams, StreamWork
@@ -29,7 +26,6 @@ from capturekit.guard.verdicts import Verdicts
 from capturekit.model.counters import refused
 from capturekit.model.errors import CaptureError
 from capturekit.model.ledger import Clock, Lane
-from capturekit.model.recording import Step
 from capturekit.model.rules import Code, Operation
 from capturekit.model.source_line import Place, here
 
@@ -53,9 +49,8 @@ class Events(CallsOnStreams):
 
     def handle_made(self, original: Callable[..., Any], *args: Any) -> Any:
         if self.state.caller() is not None:
-            raise self.callers.not_recorded(
-                'cupy.cuda.runtime.eventCreate()', None, 'capturekit can not know how long this event is used'
-            )
+            why = 'capturekit can not know how long this event is used'
+            raise self.callers.not_recorded('cupy.cuda.runtime.eventCreate()', None, why)
         ptr = original(*args)
         with self.state.lock:
             self.state.ledger.forget_event(ptr)
@@ -70,7 +65,7 @@ class Events(CallsOnStreams):
 
     def event_record(self, entry: Entry, original: Callable[..., Any], event: Any, stream: Any = None) -> Any:
         if stream is None:
-            stream = self.state.platform.cupy.cuda.get_current_stream()
+            stream = self.state.current_stream()
         stream = self.streams.meant(stream)
         known = None if isinstance(stream, int) else stream
         self._record(entry.call, handle(stream), event, lambda: original(event, stream), known)
@@ -114,14 +109,14 @@ class Events(CallsOnStreams):
         )
 
     def _recorded(self, ptr: int, key: int, event: Any) -> None:
-        lane = self.state.ledger.lane(ptr)
-        at = here() if lane is not None else None
+        lane, at = self.state.ledger.lane(ptr), None
         if lane is not None:
+            at = here()
             self.lanes.was_used(lane)
         mark = self.state.ledger.record(key, ptr, at)
         if lane is None or mark is None:
             return
-        live = self.state.live_of(lane)
+        live = self.state.lives[lane.capture]
         live.events.append(event)  # kept, so that no new event gets its handle while the capture knows it
         lane.last_use = at
         with self.state.inside:
@@ -197,16 +192,13 @@ class Events(CallsOnStreams):
         return passed_by(mine, lane, mark.clock) if alone and lane.device == mine.origin_device else set()
 
     def _waited(self, ptr: int, event: int, blocking: bool, device: int, stream: Any, before: set[int]) -> None:
-        at = here()
-        mark = self.state.ledger.marks.get(event)
+        at, mark, lane = here(), self.state.ledger.marks.get(event), self.state.ledger.lane(ptr)
         if mark is None or mark.capture not in self.state.lives:
-            lane = self.state.ledger.lane(ptr)
             if lane is not None:
                 text = f'lane {lane.number} waited for an event that was never recorded: that orders nothing'
-                self.state.live_of(lane).note('note', lane, text, at)
+                self.state.lives[lane.capture].note('note', lane, text, at)
             return
         live = self.state.lives[mark.capture]
-        lane = self.state.ledger.lane(ptr)
         forked = self.state.ledger.wait(ptr, event, blocking=blocking, at=at, device=device)
         if forked is not None:
             self.lanes.entered(live, forked, stream, at)
@@ -234,107 +226,67 @@ class Events(CallsOnStreams):
                     live.note('note', live.capture.lanes[mark.lane], _OF_NO_USE, at)
                 event.__class__ = class_of_past(usual, self.verdicts)
 
-    def capture_of(self, parent: int, lanes: Iterable[int] = ()) -> OpenCapture | None:
-        """The capture in which lanes can be forked from a stream, or joined into it; None if each call may be special.
-
-        It is this thread's, the stream is one of its lanes on the current device, and so are ``lanes``. Streams are
-        given by their handles.
-        """
-        state = self.state
-        stack, known = state.threads.get(get_ident()), state.ledger.lanes
-        mine, lane = stack[-1] if stack else None, known.get(parent)
-        if mine is None or lane is None or lane.capture is not mine.capture or mine.memory is None:
-            return None
-        if mine.caller is not None or mine.outside.held or state.inside.policy is not None:
-            return None
-        if not mine.capture.origin.device == lane.device == state.platform.cupy.cuda.runtime.getDevice():
-            return None
-        for ptr in lanes:
-            one = known.get(ptr)
-            if one is None or one.capture is not lane.capture or one.device != lane.device:
-                return None
-        return mine
-
     def fork(self, live: OpenCapture, parent: int, streams: Iterable[Any], frame: FrameType) -> None:
-        """Let non-blocking streams of the current device wait for a lane. They become lanes, or are lanes already.
-
-        ``frame``: the one that enters the scope.
-        """
-        state, trace = self.state, live.trace
-        ledger, wait = state.ledger, state.installation.originals[_WAIT]
+        """Let non-blocking streams of the current device wait for a lane in a frame's scope: new lanes, or lanes
+        already."""
+        state, ledger, wait = self.state, self.state.ledger, self.state.installation.originals[_WAIT]
         with state.lock, state.inside:
             at, lane = here(frame), ledger.lanes[parent]
-            line: Line = None if at is None else [at.file, at.line, at.function]
-            event = self._event(live, lane.device)
-            clock = self._recorded_in_scope(live, lane, event, at, line)
-            if trace is not None:
-                ends = lane.nodes
-                known = len(ends) < 2 and trace.stream == parent
-                trace.poll((ends[0] if ends else 0) if known else None)
+            event = live.scope_events.get(lane.device) or self._event(live, lane.device)
+            clock = self._recorded_in_scope(live, lane, event, at)
+            if live.trace is not None:
+                live.trace.poll(lane.nodes, parent)
             for stream in streams:
                 handle = stream.__dict__['ptr']
-                before = passed_by(live, ledger.lanes.get(handle), clock)
+                known = ledger.lanes.get(handle)
+                before = set[int]() if known is None else passed_by(live, known, clock)
                 wait(handle, event)
                 forked = ledger.come_after(handle, lane, clock, False, at, lane.device)
-                if forked is None:
-                    left = only_after(self.state.platform.device, ledger.lanes[handle], before, lane.nodes)
-                    self._waited_in_scope(live, ledger.lanes[handle], lane, event, line, True, left)
-                else:
-                    self.lanes.entered(live, forked, stream, at)
+                if forked is not None:
+                    self.lanes.entered(live, forked, stream, at, polled=True)
+                elif known is not None:
+                    left = only_after(state.platform.device, known, before, lane.nodes)
+                    self._waited_in_scope(live, known, lane, event, at, True, left)
             # the allocator of the current lane notices by itself that lanes were forked
 
     def join(self, live: OpenCapture, into: int, lanes: Iterable[int], frame: FrameType) -> None:
-        """Let a lane wait for others; all are given by their handles.
-
-        ``frame``: the one that leaves the scope.
-        """
-        state, polled = self.state, False
-        ledger, wait = state.ledger, state.installation.originals[_WAIT]
+        """Let a lane wait for others at the end of a frame's scope; all are given by their handles."""
+        state, ledger, wait = self.state, self.state.ledger, self.state.installation.originals[_WAIT]
         with state.lock, state.inside:
-            at, lane = here(frame), ledger.lanes[into]
-            line: Line = None if at is None else [at.file, at.line, at.function]
-            event = self._event(live, lane.device)
+            at, lane, polled = here(frame), ledger.lanes[into], False
+            event = live.scope_events.get(lane.device) or self._event(live, lane.device)
             for ptr in lanes:
                 of = ledger.lanes[ptr]
-                clock = self._recorded_in_scope(live, of, event, at, line)
+                clock = self._recorded_in_scope(live, of, event, at)
                 before = passed_by(live, lane, clock)
                 wait(into, event)
                 ledger.come_after(into, of, clock, False, at, of.device)
-                only_after(self.state.platform.device, lane, before, of.nodes)
+                only_after(state.platform.device, lane, before, of.nodes)
                 # with the first wait, the nodes so far go to the current line
-                self._waited_in_scope(live, lane, of, event, line, polled)
+                self._waited_in_scope(live, lane, of, event, at, polled)
                 polled = True
             self.allocators.to_lane(live, lane)
 
     @staticmethod
     def _event(live: OpenCapture, device: int) -> int:
-        """The handle of the event that all scopes of a capture record on a device, one after the other.
+        """Make the event that all scopes of a capture record on a device, one after the other: each wait has put what
+        it stands for into the graph. It is kept, so that no new event gets its handle."""
+        live.events.append(live.platform.cupy.cuda.Event(disable_timing=True))
+        live.scope_events[device] = handle = int(live.events[-1].ptr)
+        return handle
 
-        Each wait has put what it stands for into the graph by then. It is kept with the capture's events, so that no
-        new event gets its handle.
-        """
-        known = live.scope_events.get(device)
-        if known is None:
-            made = live.platform.cupy.cuda.Event(disable_timing=True)
-            live.events.append(made)
-            known = live.scope_events[device] = made.ptr
-        return known
-
-    def _check(self, live: OpenCapture) -> None:
-        """Raise if the capture is lost, and let the guard know it."""
-        try:
-            self.verdicts.check(live)
-        except CaptureError as error:
-            refused(error)
-            self.verdicts.has_refused(error, OWN)
-            raise
-
-    def _recorded_in_scope(self, live: OpenCapture, lane: Lane, event: int, at: Place | None, line: Line) -> Clock:
+    def _recorded_in_scope(self, live: OpenCapture, lane: Lane, event: int, at: Place | None) -> Clock:
         """Record an event on a lane; return what lies before it. The caller lets wrappers pass its calls."""
-        memory = live.graph_memory
+        memory = live.memory
+        assert memory is not None
         ends = memory.ends(lane.stream)
-        if ends and ends[0] < 0:
-            self._check(live)
+        if ends and ends[0] < 0:  # the capture is lost
+            try:
+                self.verdicts.check(live)
+            except CaptureError as error:
+                refused(error)
+                self.verdicts.has_refused(error, OWN)
+                raise
         if live.trace is None:
             live.active_at = at or live.active_at
         self.state.installation.originals[_RECORD](event, lane.stream)
@@ -342,28 +294,18 @@ class Events(CallsOnStreams):
         if not lane.current and not memory.foreseen(lane, ends):
             self.lanes.was_used(lane, ends)
         lane.last_use = at
-        number = lane.number
-        live.recording.steps.append(Step('record', number, f'event {event:#x} recorded on lane {number}', line, event))
+        live.note('record', lane, f'event {event:#x} recorded on lane {lane.number}', at, event=event)
         return self.state.ledger.passed(lane)
 
     @staticmethod
     def _waited_in_scope(
-        live: OpenCapture,
-        lane: Lane,
-        of: Lane,
-        event: int,
-        line: Line,
-        polled: bool,
-        ends: tuple[int, ...] | None = None,
+        live: OpenCapture, lane: Lane, of: Lane, event: int, at: Place | None, polled: bool, ends: Nodes | None = None
     ) -> None:
         """Note that a lane waits for another. Unless they are ``polled``, the nodes so far go to the current line."""
-        kind, number, other = 'join' if of is not lane else 'wait', lane.number, of.number
-        step = Step(kind, number, f'lane {number} waits for lane {other}', line, event, None, other)
-        live.recording.steps.append(step)
-        if live.trace is not None:
-            live.trace.note(step, polled)
-        if not lane.current:
-            live.graph_memory.rests(lane, ends)
+        kind, text = 'join' if of is not lane else 'wait', f'lane {lane.number} waits for lane {of.number}'
+        live.note(kind, lane, text, at, polled, event=event, other=of.number)
+        if not lane.current and live.memory is not None:
+            live.memory.rests(lane, ends)
 
 
 _OF_NO_USE = (
@@ -381,23 +323,16 @@ def class_of_past(usual: type, verdicts: Verdicts) -> type:
         __doc__ = kind.__doc__
 
         def synchronize(self) -> None:
-            try:
-                super().synchronize()
-            except verdicts.state.platform.cupy.cuda.runtime.CUDARuntimeError as error:
-                if isinstance(error, CaptureError) or error.status != Code.cudaErrorInvalidValue:
-                    raise
-                raise verdicts.past_event(Operation.EVENT_SYNCHRONIZE, 'Event.synchronize()') from None
+            verdicts.about_event(Operation.EVENT_SYNCHRONIZE, 'Event.synchronize()', self.ptr, super().synchronize)
             self.__class__ = usual  # it was recorded again
 
         @property
         def done(self) -> bool:
-            if super().done:
-                self.__class__ = usual
-                return True
-            runtime = verdicts.state.platform.cupy.cuda.runtime
-            if runtime.eventQuery(self.ptr) == Code.cudaErrorInvalidValue:  # CuPy takes that for "not yet"
-                raise verdicts.past_event(Operation.EVENT_QUERY, 'Event.done')
-            return False
+            asked = partial(getattr, super(), 'done')
+            if not verdicts.about_event(Operation.EVENT_QUERY, 'Event.done', self.ptr, asked):
+                return False
+            self.__class__ = usual
+            return True
 
         def record(self, stream: Any = None) -> Any:
             self.__class__ = usual
@@ -407,5 +342,3 @@ def class_of_past(usual: type, verdicts: Verdicts) -> type:
 
 
 _RECORD, _WAIT = 'cupy.cuda.runtime.eventRecord', 'cupy.cuda.runtime.streamWaitEvent'
-#: A line in the form of recordings.
-Line = list[Any] | None

@@ -41,7 +41,7 @@ class HostWaits(CallsOnStreams):
             if mine is not None and ptr in LEGACY_HANDLES:
                 verdict = replace(verdict, rule=_LEGACY[operation])
                 if not verdict.lost and (mine.strict or operation is not _O.STREAM_SYNCHRONIZE):
-                    self.verdicts.refuse(verdict, call, ptr)
+                    raise self.verdicts.refusal(verdict, call, ptr)
             if operation is _O.STREAM_SYNCHRONIZE and mine is not None and not mine.strict:
                 lane = self.state.ledger.lane(ptr)
                 if lane is not None and lane.capture is mine.capture:
@@ -64,12 +64,12 @@ class HostWaits(CallsOnStreams):
         assert lane is not None
         self._adapt_wait(live, [lane, *self.callers.implied(live, lane)], f'{call} of lane {lane.number} became a join')
 
-    def _adapt_wait(self, live: OpenCapture, lanes: list[Lane], text: str) -> None:
-        """Turn the host's wait for some lanes into a join: what any lane records from now on comes after them."""
+    def _adapt_wait(self, live: OpenCapture, lanes: list[Lane], text: str, *waited: Any) -> None:
+        """Turn the host's wait for lanes, or for events, into a join: what any lane records next comes after them."""
         if live.caller is not None:
             live.caller.waits = True
         at = here()
-        events = [self.lanes.record_on(live, lane, at) for lane in list(lanes)]
+        events = [*waited, *[self.lanes.record_on(live, lane, at) for lane in list(lanes)]]
         for lane in list(live.capture.lanes):
             for event in events:
                 self.lanes.wait_on(live, lane, event, at)
@@ -95,7 +95,7 @@ class HostWaits(CallsOnStreams):
                 if mine.caller is not None:
                     mine.caller.everywhere = True
                 elif mine.strict:
-                    self.verdicts.refuse(verdict, call)
+                    raise self.verdicts.refusal(verdict, call)
                 return self._adapt_wait(mine, mine.capture.lanes, f'{call} became a join of all lanes')
         return self.made_when_free(call, go, device) if mine is None else self.make(verdict, call, None, go)
 
@@ -106,15 +106,16 @@ class HostWaits(CallsOnStreams):
             return make()
 
     def for_devices(self, platform: Platform, devices: Iterable[int]) -> None:
-        """Wait for devices on capturekit's own behalf, as a wait of the user's does: once no capture of another thread
-        is open there. Every such wait goes through here, or through :meth:`unless_captured`."""
+        """Wait for devices on capturekit's own behalf, once no capture of another thread is open there.
+
+        Every such wait goes through here, or through :meth:`unless_captured`."""
         for device in devices:
             with self.state.on(device, platform):
                 self.made_when_free(_OWN, platform.device.device_synchronize, device)
 
     def unless_captured(self, driver: Any) -> bool:
-        """The same for the current device, where nobody may be waited for: in a destructor, for example. False if a
-        capture is open anywhere: then nothing is done."""
+        """The same for the current device, where nobody may be waited for, as in a destructor: False if a capture is
+        open."""
         with self.state.inside, ExitStack() as turn:
             with self.state.closed:
                 if self.state.ledger.captures:
@@ -125,10 +126,7 @@ class HostWaits(CallsOnStreams):
         return True
 
     def _judged_wait(self, device: int) -> Verdict:
-        """Return the verdict on a wait for a device.
-
-        A capture with a placeholder on the device counts as if it had a lane there.
-        """
+        """The verdict on a wait for a device. A capture with a placeholder there counts as if it had a lane there."""
         others = (live for live in self.state.lives.values() if live.thread != threading.get_ident())
         placed = any(device in one.devices.placeholders and device not in one.capture.devices for one in others)
         return self.verdicts.judge(_O.DEVICE_SYNCHRONIZE, device=None if placed else device)
@@ -154,13 +152,7 @@ class HostWaits(CallsOnStreams):
             captured = mine is not None and mark is not None and mark.capture is mine.capture
             # an event that is known by its handle alone can't be waited for
             if mine is not None and adapts and captured and event is not ptr and verdict.answer.loses:
-                at = here()
-                for lane in list(mine.capture.lanes):
-                    self.lanes.wait_on(mine, lane, event, at)
-                mine.awaited_event = self.lanes.record_on(mine, mine.capture.origin, at)
-                mine.note('adapted', None, f'{call} became a join: every lane waits for it', at)
-                self.allocators.refresh()
-                return None
+                return self._adapt_wait(mine, [], f'{call} became a join: every lane waits for it', event)
         made = partial(self.verdicts.carry_out, verdict, call, None, partial(original, event))
         return self.verdicts.about_event(operation, call, ptr, made) if mine is None else made()
 
@@ -173,5 +165,5 @@ class HostWaits(CallsOnStreams):
             for event in events:
                 mark = self.state.ledger.marks.get(event)
                 if mark is not None and mark.capture.status is CaptureStatus.ACTIVE:
-                    self.verdicts.refuse(self.verdicts.judge(_O.EVENT_ELAPSED_TIME, event=event), call)
+                    raise self.verdicts.refusal(self.verdicts.judge(_O.EVENT_ELAPSED_TIME, event=event), call)
         return self.verdicts.about_event(_O.EVENT_ELAPSED_TIME, call, events[0], partial(original, start, end))

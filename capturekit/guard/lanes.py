@@ -31,6 +31,9 @@ from capturekit.model.ledger import (
 from capturekit.model.rules import RULES, CaptureStatus, Code
 from capturekit.model.source_line import Place, here
 
+#: The nodes that come right before a lane's next work.
+Nodes = tuple[int, ...]
+
 
 class Lanes:
     """Makes streams lanes, and makes the joins and forks that ``strict=False`` adds."""
@@ -42,11 +45,10 @@ class Lanes:
         return ptr not in LEGACY_HANDLES and self.met(ptr) is None
 
     def met(self, ptr: int, stream: Any = None) -> Lane | None:
-        """The lane that a stream is; None if it is none.
+        """The lane that a stream is, or None.
 
-        The driver is asked about a stream that the ledger does not know: it may have been forked by a method of CuPy's
-        that was bound before the capture, which no wrapper sees. What it comes after is not known then.
-        """
+        The driver is asked about a stream that the ledger does not know: a method of CuPy's that was bound before the
+        capture, and that no wrapper sees, may have forked it. What it comes after is not known then."""
         lane, mine = self.state.ledger.lane(ptr), self.state.mine()
         if lane is not None or mine is None or ptr in LEGACY_HANDLES or ptr in mine.outside.held:
             return lane
@@ -65,7 +67,7 @@ class Lanes:
 
     def current_lane(self, live: OpenCapture) -> Lane:
         """The lane that is current in this thread, or the origin."""
-        stream = self.state.platform.cupy.cuda.get_current_stream()
+        stream = self.state.current_stream()
         return live.lane_of(stream) or live.capture.origin
 
     def lane_number(self, stream: int) -> int | None:
@@ -74,19 +76,15 @@ class Lanes:
         return None if lane is None else lane.number
 
     def was_used(self, lane: Lane, ends: tuple[int, ...] | None = None) -> None:
-        """Find work that a lane got through its handle, before an event ends the lane's segment.
-
-        ``ends``: the nodes before its next work, if the caller has just asked for them.
-        """
+        """Find work that a lane got through its handle, before an event ends its segment. ``ends``: where it is, if
+        known."""
         live = self.state.lives.get(lane.capture)
         if live is None or live.memory is None or lane.current:
             return
         live.memory.worked(lane, ends)
         if live.memory.unforeseen(lane):
-            text = (
-                f'lane {lane.number} got work by its handle after it was joined, and no call of CuPy made it wait: '
-                'memory dropped in between may have been handed out again. Fork it by Stream.wait_event()'
-            )
+            text = f'lane {lane.number} got work by its handle after it was joined, and no call of CuPy made it wait: '
+            text += 'memory dropped in between may have been handed out again. Fork it by Stream.wait_event()'
             live.note('note', lane, text, here())
 
     def rests(self, lane: Lane, ends: tuple[int, ...] | None = None) -> None:
@@ -106,10 +104,6 @@ class Lanes:
             with self.state.inside, suppress(CudaCallError):  # this driver is too old to ask
                 return int(self.state.platform.device.stream_device(stream.ptr))
         return self.state.current_device()
-
-    def is_current(self, lane: Lane) -> bool:
-        """Whether a lane's stream is this thread's current one on the lane's device."""
-        return bool(self.state.platform.cupy.cuda.get_current_stream(lane.device).ptr == lane.stream)
 
     def record_on(self, live: OpenCapture, lane: Lane, at: Place | None) -> Any:
         """Record a new event on a lane, for the guard's own joins. The event belongs to the device of the lane."""
@@ -132,12 +126,10 @@ class Lanes:
         """Return a CuPy stream for a bare handle."""
         return self.state.platform.cupy.cuda.Stream.from_external(StreamHandle(ptr))
 
-    def entered(self, live: OpenCapture, lane: Lane, stream: Any, at: Place | None) -> None:
+    def entered(self, live: OpenCapture, lane: Lane, stream: Any, at: Place | None, *, polled: bool = False) -> None:
         """Keep a stream that has become a lane, and give it what lanes need."""
         ptr = lane.stream
-        if stream is None:
-            stream = self.wrapped(ptr)
-        live.streams[ptr] = stream
+        live.streams[ptr] = stream = self.wrapped(ptr) if stream is None else stream
         own = (*live.recorder.lane_streams, *live.devices.forked.values())
         if live.caller is not None and ptr not in live.caller.streams and all(one.ptr != ptr for one in own):
             live.caller.outside[lane.device, ptr] = stream  # it is the caller's: launches are ordered with it
@@ -147,14 +139,15 @@ class Lanes:
                 lane.priority = self.state.platform.device.stream_priority(ptr)
         if getattr(stream, '_graph_host_funcargs', None) is None:
             stream._graph_host_funcargs = []  # CuPy sets it on origins alone, and launch_host_func needs it
-        self.has_entered(live, lane, at)
+        self.has_entered(live, lane, at, polled)
 
-    def has_entered(self, live: OpenCapture, lane: Lane, at: Place | None) -> None:
+    def has_entered(self, live: OpenCapture, lane: Lane, at: Place | None, polled: bool = False) -> None:
         """Note a stream that has become a lane, and follow it where it is the current one."""
-        live.note('fork', lane, f'lane {lane.number} forked from lane {lane.parent}', at, other=lane.parent)
-        if self.is_current(lane):
+        live.note('fork', lane, f'lane {lane.number} forked from lane {lane.parent}', at, polled, other=lane.parent)
+        if self.state.current_stream(lane.device).__dict__['ptr'] == lane.stream:
             self.make_current(live, lane.stream, here=lane.device == self.state.current_device())
-        self.rests(lane)
+        elif live.memory is not None and not lane.current:
+            live.memory.rests(lane)
         if live.awaited_event is not None:
             self.wait_on(live, lane, live.awaited_event, at)
 
@@ -194,13 +187,10 @@ class Lanes:
                 merge(live.capture.origin.clock, self.state.ledger.passed(lane))
 
     def make_current(self, live: OpenCapture, ptr: int, *, anew: bool = True, here: bool = True) -> None:
-        """Note that a stream is CuPy's current one, in all places that need to know.
+        """Note that a stream is current: in the ledger, the memory of the graph, and the lines of ``live``.
 
-        These are the ledger, which counts how often a lane is current (not if ``anew`` is False: it is counted
-        already), the memory of the lane's graph, and the line trace of ``live`` (not if ``here`` is False: the stream's
-        device is not current; nor in another thread). Call :meth:`State.poll` before, so that earlier nodes go to the
-        previous stream.
-        """
+        ``anew``: it was not current before, so that it is counted. ``here``: its device is current, so that lines
+        follow it. Call :meth:`State.poll` before, so that earlier nodes go to the previous stream."""
         lane = self.state.ledger.lanes.get(ptr)
         owner = None if lane is None else self.state.lives.get(lane.capture)
         if lane is not None and owner is not None:
@@ -262,23 +252,14 @@ class Lanes:
             worked = None if live.trace is None else live.trace.last_work(lane.stream, lane.number)
             lane.last_use = worked or lane.last_use  # else the line that made it current
             last = f', last used at {lane.last_use}' if lane.last_use else ''
-            again = lane.why_unjoined
-            waiting = _waiting(live.capture, lane)
+            again, waiting = lane.why_unjoined, _waiting(live.capture, lane)
             if waiting is None:
                 last_ones.append(lane)
             else:
                 again = f'; lane {waiting.number} waits for all of its work'
-            stories.append(
-                {
-                    'lane': lane.number,
-                    'stream': lane.stream,
-                    'forked_at': lane.forked_at,
-                    'last_use': lane.last_use,
-                    'joined_at': lane.joined_at,
-                    'text': f'lane {lane.number} ({named(lane.stream)}) forked from lane {parent.number} '
-                    f'at {lane.forked_at}{last}{again}',
-                }
-            )
+            facts = {name: getattr(lane, name) for name in ('stream', 'forked_at', 'last_use', 'joined_at')}
+            text = f'lane {lane.number} ({named(lane.stream)}) forked from lane {parent.number} at {lane.forked_at}'
+            stories.append({'lane': lane.number, **facts, 'text': f'{text}{last}{again}'})
         names = '; '.join(str(s['text']) for s in stories)
         error = errors.UnjoinedError(
             f'{counted(len(lanes), "lane")} left unjoined: {names}',
@@ -306,20 +287,20 @@ class Lanes:
             live.note('adapted', lane, f'lane {lane.number}, left unjoined, was joined to the origin', at)
 
 
-def passed_by(live: OpenCapture, lane: Lane | None, clock: Clock) -> set[int]:
+def passed_by(live: OpenCapture, lane: Lane, clock: Clock) -> set[int]:
     """The nodes that a lane's next work comes after, if they all lie before what a clock stands for; else none.
 
-    That is so if the lane got no node since an event was recorded on it, and the clock has that event.
-    """
-    if lane is None or not lane.nodes or clock.get(lane.number, 0) < lane.segment - 1:
+    The lane has got no node since an event was recorded on it then, and the clock has that event."""
+    memory = live.memory
+    if memory is None or not lane.nodes or clock.get(lane.number, 0) < lane.segment - 1:
         return set()
     if not is_before(lane.clock, clock):
         return set()
-    before = set(live.graph_memory.ends(lane.stream))
+    before = set(memory.ends(lane.stream))
     return before if before == set(lane.nodes) else set()
 
 
-def only_after(device: Any, lane: Lane, before: set[int], ends: tuple[int, ...]) -> tuple[int, ...] | None:
+def only_after(device: Any, lane: Lane, before: set[int], ends: Nodes) -> Nodes | None:
     """After a wait for the nodes ``ends``, which come after all of ``before``, let a lane's next work come after these
     alone. Return them if that was needed, else None."""
     if not ends or before <= set(ends):
@@ -333,13 +314,10 @@ def _ancestors(nodes: tuple[int, ...], edges: list[tuple[int, int]]) -> set[int]
     parents: dict[int, list[int]] = {}
     for a, b in edges:
         parents.setdefault(b, []).append(a)
-    seen: set[int] = set()
-    stack = list(nodes)
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            stack.extend(parents.get(node, ()))
+    seen, new = set[int](), set(nodes)
+    while new:
+        seen |= new
+        new = {parent for node in new for parent in parents.get(node, ())} - seen
     return seen
 
 

@@ -4,16 +4,13 @@ The own arguments of a kernel of cuBLAS, CUB or cuFFT are a structure that only 
 of the library's call show what it touches, for :mod:`capturekit.lanes.contest` and for races.
 
 The calls of :data:`SEAMS` (a *seam* is a call between two parts) would lose a capture, because a library waits for the
-stream or allocates inside, or decides on the host by values that are not computed yet. They are refused by name before
-they start, or made by the host between two parts. A test on a GPU checks the table.
-
-What the host does at each launch, such a call or a draw of random numbers, may have been recorded with another device
-current than that of the launch: there the library has its state, and the call its arrays. See :func:`on_device`.
+stream or allocates inside, or decides on the host. They are refused by name before they start, or made by the host
+between two parts. A test on a GPU checks the table.
 
 A plan of cuFFT that waits for the device, or is made beside a blocking stream, is made while the driver's capture is
 suspended: it ends, and goes on into the same graph behind the same nodes. While a plan's transform is recorded, the
-plan works in memory of the graph, since CuPy may drop the plan and its memory before a launch, or use them during one.
-"""
+plan works in memory of the graph, since CuPy may drop the plan and its memory before a launch, or use them during
+one."""
 
 from __future__ import annotations
 
@@ -63,10 +60,8 @@ class LibraryAccess(Libraries):
         return None if live is None or live.memory is None else live
 
     def _records(self, stream: int) -> bool:
-        """Whether libraries may record on a stream: in a capture of capturekit's own, or where it holds a stream.
-
-        What a held stream gets is thrown away, and its release says at which line work has escaped.
-        """
+        """Whether libraries may record on a stream: in a capture of capturekit's own, or where a stream is held, whose
+        work is thrown away."""
         lives = list(self._state.lives.values())  # other threads begin and end captures meanwhile
         return self._recording(stream) is not None or any(stream in live.outside.held for live in lives)
 
@@ -79,6 +74,9 @@ class LibraryAccess(Libraries):
             return live.graph_memory.workspaces.next(stream)
 
 
+_NODES = (
+    'can not hold the nodes that allocate and free it: cuSOLVER always makes some, cuBLAS does for batches of matrices'
+)
 _ALLOCATES = 'A call that allocates memory itself while lanes are open'
 _IN_ANOTHER_PART = 'It begins another part of the graph behind a checked host read; all lanes are joined before that.'
 _BETWEEN = 'The host makes this call between two parts of the graph, so that all lanes have to be joined before it.'
@@ -114,25 +112,12 @@ class LibraryCalls(CallsOnStreams):
         return self._between(live, name, at, original, (args, kwargs))
 
     def allocates_inside(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """A call by which a library will allocate memory on its stream: it is recorded outside of all bodies.
-
-        cuSOLVER does, and cuBLAS for batches. Instantiating a graph with such a node in a body fails with
-        ``cudaErrorInvalidValue``, or ends the process.
-        """
-        live = self.state.mine()
-        if live is not None:
-            self.bodies.not_in_body(
-                live,
-                'A call of a library that allocates memory itself',
-                'Call it before the decision, or after it.',
-                'can not hold the nodes that allocate and free it: cuSOLVER always makes some, cuBLAS does for batches '
-                'of matrices',
-                Code.cudaErrorInvalidValue,
-            )
-            lane = self.state.ledger.lane(live.platform.cupy.cuda.get_current_stream().ptr)
-            if live.parts.check_node and (not live.strict or lane is not None):
-                with self.state.lock:
-                    self.parts.cut_on_host(live, here(), _ALLOCATES, _IN_ANOTHER_PART)
+        """A call by which cuSOLVER, or cuBLAS for batches, will allocate memory on its stream. It is recorded outside
+        of all bodies: instantiating a graph with such a node in a body fails with ``cudaErrorInvalidValue``, or ends
+        the process."""
+        if self.state.mine() is not None:
+            what, why = 'A call of a library that allocates memory itself', (_NODES, Code.cudaErrorInvalidValue)
+            self.out_of_body(self.state.current_stream().ptr, what, *why, cut=(_ALLOCATES, _IN_ANOTHER_PART))
         return original(*args, **kwargs)
 
     def _between(self, live: OpenCapture, name: str, at: Place | None, original: Callable[..., Any], given: Any) -> Any:
@@ -195,21 +180,19 @@ class LibraryCalls(CallsOnStreams):
         first = [original(*given[0], **given[1]), kept]
         leaves, form = _parts(first, cupy.ndarray)
         inside = {id(leaf) for leaf in arrays}
-        places = []
-        for leaf in leaves:
-            own = id(leaf) in inside or memory.owns(leaf.data.mem)
-            places.append(leaf if own else memory.place_for(leaf))
+        own = [id(leaf) in inside or memory.owns(leaf.data.mem) for leaf in leaves]
+        places = [leaf if is_own else memory.place_for(leaf) for leaf, is_own in zip(leaves, own)]
         shapes = [(leaf.shape, leaf.dtype, leaf.strides) for leaf in leaves]
 
         def fill(found: list[Any]) -> None:
-            for place, leaf, own in zip(places, found, leaves):
-                if place is not own:
+            for place, leaf, is_own in zip(places, found, own):
+                if not is_own:
                     place[...] = leaf
 
         def again() -> None:
             with self.state.inside, self.access.streams.following(cupy):
-                own_args, own_kwargs = own = unpacked(taken)
-                found, now = _parts([original(*own_args, **own_kwargs), matrices(own)], cupy.ndarray)
+                args, kwargs = anew = unpacked(taken)
+                found, now = _parts([original(*args, **kwargs), matrices(anew)], cupy.ndarray)
                 if now != form or [(leaf.shape, leaf.dtype, leaf.strides) for leaf in found] != shapes:
                     raise errors.AssumptionError(
                         f'The result of {name}()',
@@ -249,7 +232,7 @@ class LibraryCalls(CallsOnStreams):
             return False
         if not live.strict:
             return True
-        current = live.platform.cupy.cuda.get_current_stream()
+        current = self.state.current_stream()
         with self.state.lock:
             self.parts.lanes.find_work(live)
             open_lanes = [lane for lane in live.capture.lanes[1:] if lane.joined_at is None]
@@ -277,36 +260,23 @@ class LibraryCalls(CallsOnStreams):
         live, size = self.state.recording(), work_bytes(plan)
         if live is None or not self.state.policy.records:
             return original(plan, *args)
-        cuda = live.platform.cupy.cuda
-        lane = self.state.ledger.lane(cuda.get_current_stream().ptr)
-        if lane is None or lane.capture is not live.capture:
+        if self.state.open_on(self.state.current_stream().ptr) is not live:
             return original(plan, *args)
-        if not size:
-            return self._transformed(live, original, plan, args, None)
-        area = cuda.alloc(size)
-        if not set_work_area(plan, int(area.ptr)):
-            live.graph_memory.keep(plan.work_area)
-            return self._transformed(live, original, plan, args, (int(plan.work_area.ptr), size))
+        area = live.platform.cupy.cuda.alloc(size) if size else None
+        if area is not None and not set_work_area(plan, int(area.ptr)):
+            area = plan.work_area
+            live.graph_memory.keep(area)
         try:
-            return self._transformed(live, original, plan, args, (int(area.ptr), size))
+            used = None if area is None else (int(area.ptr), size)
+            accesses = of_cufft(plan, args[0], args[1], used) if len(args) > 1 else None
+            before = None if accesses is None else self._place(live)
+            answer = original(plan, *args)
+            if accesses is not None:
+                self._note(live, f'{type(plan).__name__}.fft', before, accesses)
+            return answer
         finally:
-            set_work_area(plan, int(plan.work_area.ptr))
-
-    def _transformed(
-        self,
-        live: OpenCapture,
-        original: Callable[..., Any],
-        plan: Any,
-        args: tuple[Any, ...],
-        area: tuple[int, int] | None,
-    ) -> Any:
-        """Record a transform, and note what it touches."""
-        accesses = of_cufft(plan, args[0], args[1], area) if len(args) > 1 else None
-        before = None if accesses is None else self.place(live)
-        answer = original(plan, *args)
-        if accesses is not None:
-            self.note(live, f'{type(plan).__name__}.fft', before, accesses)
-        return answer
+            if area is not None and area is not plan.work_area:
+                set_work_area(plan, int(plan.work_area.ptr))
 
     def known_cublas(self, entry: Entry, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A function of cuBLAS. It works on the current stream."""
@@ -314,41 +284,33 @@ class LibraryCalls(CallsOnStreams):
         accesses = None if live is None or kwargs else of_cublas(entry.name, args)
         if live is None or accesses is None:
             return original(*args, **kwargs)
-        before = self.place(live)
+        before = self._place(live)
         answer = original(*args)
-        self.note(live, entry.call, before, accesses)
+        self._note(live, entry.call, before, accesses)
         return answer
 
     def known_cub(self, entry: Entry, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """A reduction or a scan of CUB's, which CuPy makes the result for; None where CUB does not do it.
-
-        An array that is given by name, as CuPy never does, is not looked for: nothing is known of that call.
-        """
+        """A reduction or a scan of CUB's, which CuPy makes the result for; None where CUB does not do it."""
         live = self.state.recording()
-        before = None if live is None else self.place(live)
+        before = None if live is None else self._place(live)
         answer = original(*args, **kwargs)
         if live is not None and answer is not None and args:
             rows = rows_of(args[0], args[1], answer) if entry.name == 'cub_reduction' and len(args) > 1 else None
-            self.note(live, entry.call, before, of_cub(entry.name, args[0], answer), rows)
+            self._note(live, entry.call, before, of_cub(entry.name, args[0], answer), rows)
         return answer
 
-    def place(self, live: OpenCapture) -> _Place | None:
+    def _place(self, live: OpenCapture) -> _Place | None:
         """Where the current stream is in its capture; None if it is in none."""
         with self.state.inside, suppress(CudaCallError):  # a lost capture is reported at its end
-            info = live.platform.device.capture_info(live.platform.cupy.cuda.get_current_stream().ptr)
+            info = live.platform.device.capture_info(self.state.current_stream().ptr)
             return (info.graph, info.dependencies) if info.graph else None
         return None
 
-    def note(
-        self,
-        live: OpenCapture,
-        call: str,
-        before: _Place | None,
-        accesses: Iterable[Access],
-        rows: Rows | None = None,
+    def _note(
+        self, live: OpenCapture, call: str, before: _Place | None, accesses: Iterable[Access], rows: Rows | None = None
     ) -> None:
         """Note that a call which began at ``before`` and has ended touches this, and memory of the graph's own."""
-        after = self.place(live)
+        after = self._place(live)
         if before is not None and after is not None and after[0] == before[0]:
             live.recorder.called.append(Called(before[0], call, before[1], after[1], tuple(accesses), rows))
 
@@ -395,10 +357,8 @@ T = TypeVar('T')
 def on_device(state: State, device: int, go: Callable[[], T]) -> T:
     """Call ``go`` with a device current, as part of a launch that another device may be making.
 
-    There it works on CuPy's current stream of that device, as the call did in eager code: after what the launching
-    stream was given before, and before what it is given next. That holds also if ``go`` raises: the arrays which it was
-    changing may be put back next.
-    """
+    It works on CuPy's current stream of that device: after what the launching stream was given before, and before what
+    it is given next, also if ``go`` raises: the arrays which it was changing may be put back next."""
     cuda, here = state.platform.cupy.cuda, state.current_device()
     if here == device:
         return go()
@@ -422,14 +382,12 @@ def on_its_device(state: State, go: Callable[[], T]) -> Callable[[], T]:
 
 
 def _refused(call: str, lengths: tuple[int, ...], waits: bool) -> errors.CaptureError:
-    shown = ', '.join(map(str, lengths))
-    rule = (
-        f'cuFFT makes a plan for length {shown}, which has a prime factor above {DIRECT}, with work of its own, and '
-        'waits for the whole device'
-        if waits
-        else 'cuFFT uses the legacy default stream while it makes a plan, and a blocking stream is in the capture'
-    )
-    code = Code.cudaErrorStreamCaptureUnsupported if waits else Code.cudaErrorStreamCaptureImplicit
+    code = Code.cudaErrorStreamCaptureImplicit
+    rule = 'cuFFT uses the legacy default stream while it makes a plan, and a blocking stream is in the capture'
+    if waits:
+        code, shown = Code.cudaErrorStreamCaptureUnsupported, ', '.join(map(str, lengths))
+        rule = f'cuFFT makes a plan for length {shown}, which has a prime factor above {DIRECT}, with work of its own, '
+        rule += 'and waits for the whole device'
     return errors.UnsupportedCallError(
         call,
         location=here(),

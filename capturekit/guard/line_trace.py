@@ -1,12 +1,11 @@
 """Which line of the user's code made which nodes, and between which two lines a capture was lost.
 
 While a capture is open, the lines of the user's code in its thread are followed. Whenever a line ends, the driver is
-asked for the last node of the current stream: if it has changed, the line made nodes. Which nodes these are is found
-out when the capture ends and the order of the nodes can be read. (Counting nodes during the capture would take longer
-and longer: 85 us at 10,000 nodes on an H100, while asking for a stream's last node takes 0.4 us.) Python 3.12 and later
-report lines by ``sys.monitoring`` (PEP 669), which does not disturb debuggers and coverage tools. Older ones do by
-``sys.settrace``, if no other tool uses it; otherwise only the calls that the guard sees are known.
-"""
+asked for the last node of the current stream: if it has changed, the line made nodes. Which ones is found out when the
+capture ends and the order of the nodes can be read. (Counting nodes would take longer and longer: 85 us at 10,000 nodes
+on an H100, while asking for the last one takes 0.4 us.) Python 3.12 and later report lines by ``sys.monitoring`` (PEP
+669), which does not disturb debuggers and coverage tools. Older ones do by ``sys.settrace``, if no other tool uses it;
+otherwise only the calls that the guard sees are known."""
 
 from __future__ import annotations
 
@@ -40,12 +39,6 @@ def _place(line: _Line) -> Place | None:
     return Place(code.co_filename, number, code.co_name)
 
 
-def _same(one: _Line, other: _Line) -> bool:
-    if isinstance(one, tuple) and isinstance(other, tuple):  # comparing code objects is slow
-        return one[0] is other[0] and one[1] == other[1]
-    return one == other
-
-
 def _at(line: _Line, known: dict[tuple[int, int], list[Any] | None]) -> list[Any] | None:
     """A line in the form of recordings; each is made once."""
     key = (id(line[0]), line[1]) if isinstance(line, tuple) else (0, 0)
@@ -56,22 +49,18 @@ def _at(line: _Line, known: dict[tuple[int, int], list[Any] | None]) -> list[Any
 
 
 class Trace:
-    """The lines of one capture.
+    """The lines of one capture, in the thread that made this.
 
-    ``last`` returns a stream's last node: its handle, 0 if there is none yet, :data:`LOST` or :data:`OUTSIDE`.
-    ``lane`` returns a stream's lane. ``stream`` is the current stream, at first the origin; code that makes another
-    stream current calls :meth:`poll` and then sets it. ``thread`` is the one whose lines are followed, which made
-    the trace.
-    """
+    ``last`` returns a stream's last node: its handle, 0 if there is none yet, :data:`LOST` or :data:`OUTSIDE`. ``lane``
+    returns a stream's lane. ``stream`` is the current stream, at first the origin; who makes another one current calls
+    :meth:`poll` and then sets it."""
 
     def __init__(
         self, last: Callable[[int], int], origin: int, lane: Callable[[int], int | None], at: Place | None
     ) -> None:
         self.spans: list[Span] = []
-        self.stream = origin
-        self._origin = origin
-        self._last = last
-        self._lane = lane
+        self.stream = self._origin = origin
+        self._last, self._lane = last, lane
         self._others: set[int] = set()
         self._marks: list[tuple[int, int, _Line]] = []
         self._noted: list[tuple[Step, int]] = []
@@ -79,11 +68,8 @@ class Trace:
         self._now: _Line = at
         self._good: _Line = at
         self._lost: _Line = None
-        self._seen = 0
-        self._before = 0
-        self._was_lost = False
-        self._over = False
-        self._deaf = False
+        self._seen = self._before = 0
+        self._was_lost = self._over = self._deaf = False
         #: Called once, before the next line.
         self.before_line: Callable[[], object] | None = None
         self.thread = _thread()
@@ -103,11 +89,11 @@ class Trace:
         if stream != self.stream:
             self._others.add(stream)
 
-    def poll(self, tail: int | None = None) -> None:
-        """Attribute new nodes to the current line. ``tail``: the current stream's last node, if it is known."""
+    def poll(self, ends: tuple[int, ...] = (), stream: int = 0) -> None:
+        """Attribute new nodes to the current line. ``ends``: what the next work of a stream comes after."""
         try:
-            if tail is None:
-                tail = self._last(self.stream)
+            known = len(ends) == 1 and self.stream == stream
+            tail = ends[0] if known else self._last(self.stream)
             if tail != self._seen:
                 self._mark(tail, self.stream)
             while self._others:
@@ -181,20 +167,13 @@ class Trace:
             if stream not in self._lanes:
                 self._lanes[stream] = self._lane(stream)
             self._marks.append((tail, stream, self._now))
-        elif self._ends_here(tail, stream) and not self._was_lost:
+        elif not self._was_lost and (
+            (stream == self._origin and tail != 0) or (tail == LOST and self._lane(stream) is not None)
+        ):  # streams from outside are in other captures
             self._was_lost, self._lost = True, self._now
 
-    def _ends_here(self, tail: int, stream: int) -> bool:
-        """Whether a stream's state means that the capture is lost; streams from outside are in other captures."""
-        if tail == LOST:
-            return stream == self._origin or self._lane(stream) is not None
-        return tail == OUTSIDE and stream == self._origin
-
     def step(self, code: CodeType, line: int) -> None:
-        """Note that a line has ended and another begins. This runs at each line, and asks as :meth:`poll` does.
-
-        Lines of other threads than the capture's are passed over.
-        """
+        """Note that a line has ended and another begins, in the capture's thread. This asks as :meth:`poll` does."""
         if _thread() != self.thread:
             return
         if self.before_line is not None:
@@ -219,11 +198,8 @@ class Trace:
         self._now = (code, line)
 
     def next_part(self, order: Sequence[int] | None) -> None:
-        """End the graph under capture: ``order`` are its nodes in the order they were made, None if that is unknown.
-
-        Later nodes belong to another graph, and their numbers continue. If the order is unknown, each mark counts as
-        one node. After :meth:`finish` this does nothing.
-        """
+        """End the graph under capture: ``order`` are its nodes in the order they were made; if that is None, each mark
+        counts as one node. Later nodes belong to another graph, and their numbers continue."""
         if self._over:
             return
         known_order = order if order is not None else [tail for tail, _stream, _line in self._marks if tail > 0]
@@ -232,19 +208,12 @@ class Trace:
             self._mark(order[-1], self.stream)
         known: dict[tuple[int, int], list[Any] | None] = {}
         high, before = 0, self._before
-        last: tuple[int, _Line] | None = None
         highs = []
         for tail, stream, line in self._marks:
             end = ends.get(tail, 0)
-            if end <= high:
-                highs.append(high)
-                continue
-            if last is not None and last[0] == stream and _same(last[1], line):
-                self.spans[-1].count += end - high
-            else:
+            if end > high:
                 self._add(before + high, end - high, self._lanes[stream], _at(line, known))
-                last = (stream, line)
-            high = end
+                high = end
             highs.append(high)
         for step, marks in self._noted:
             step.nodes = before + (highs[marks - 1] if marks else 0)
@@ -255,7 +224,7 @@ class Trace:
 
     def _add(self, first: int, count: int, lane: int | None, at: list[Any] | None) -> None:
         last = self.spans[-1] if self.spans else None
-        if last is not None and last.lane == lane and last.at == at:
+        if last is not None and last.lane == lane and (last.at is at or last.at == at):
             last.count += count
         else:
             self.spans.append(Span(first, count, lane, at))
@@ -296,21 +265,19 @@ class Tracing:
             if me is None:
                 return
             self._traces[me].remove(trace)
-            done = not self._traces[me]
-            if done:
+            if not self._traces[me]:
                 del self._traces[me]
-            if _monitoring is not None and self._traces:
+            if _monitoring is None:
+                if me not in self._traces:
+                    self._undo.pop(me)()
+            elif self._traces:
                 self._tell_lines()
-            elif _monitoring is not None:
+            else:
                 self._stop()
-            elif done:
-                self._undo.pop(me)()
 
     def _top(self) -> Trace | None:
         traces = self._traces.get(_thread())
         return traces[-1] if traces else None
-
-    # -- Python 3.12 and later ----------------------------------------------------------------------------------
 
     def _monitor(self, frame: FrameType | None) -> None:
         events = _monitoring.events
@@ -320,13 +287,10 @@ class Tracing:
                 return
             self._tool = free[0]
             _monitoring.use_tool_id(self._tool, _TOOL)
-            for event, callback in (
-                (events.PY_START, self._started),
-                (events.PY_RESUME, self._started),
-                (events.PY_RETURN, self._returned),
-                (events.PY_YIELD, self._returned),
-            ):
-                _monitoring.register_callback(self._tool, event, callback)
+            for event in (events.PY_START, events.PY_RESUME):
+                _monitoring.register_callback(self._tool, event, self._started)
+            for event in (events.PY_RETURN, events.PY_YIELD):
+                _monitoring.register_callback(self._tool, event, self._returned)
             _monitoring.set_events(self._tool, events.PY_START | events.PY_RESUME)
         while frame is not None:
             self._follow(frame)
@@ -365,9 +329,9 @@ class Tracing:
         return _monitoring.DISABLE  # once for each function
 
     def _at_line(self, code: CodeType, line: int) -> Any:
-        traces = self._traces.get(_thread())
-        if traces:
-            traces[-1].step(code, line)
+        trace = self._top()
+        if trace is not None:
+            trace.step(code, line)
 
     def _returned(self, _code: CodeType, _offset: int, _value: Any) -> Any:
         trace = self._top()

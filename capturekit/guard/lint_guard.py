@@ -89,7 +89,7 @@ class LintLanes(Lanes):
     def wait_on(self, live: OpenCapture, lane: Lane, event: Any, at: Place | None) -> None:
         self.state.ledger.wait(lane.stream, event.ptr, at=at)
 
-    def entered(self, live: OpenCapture, lane: Lane, stream: Any, at: Place | None) -> None:
+    def entered(self, live: OpenCapture, lane: Lane, stream: Any, at: Place | None, *, polled: bool = False) -> None:
         live.streams[lane.stream] = self.wrapped(lane.stream) if stream is None else stream
         self.state.policy.look_at(lane.stream)
         self.has_entered(live, lane, at)
@@ -208,7 +208,7 @@ class LintManualCaptures(ManualCaptures):
         self.streams.release(ptr)
         verdict = self.verdicts.judge(Operation.BEGIN_CAPTURE, stream=ptr)
         if verdict.answer.refused:
-            self.verdicts.refuse(verdict, entry.call, ptr)
+            raise self.verdicts.refusal(verdict, entry.call, ptr)
         return self.state.policy.guard.manual.begin(entry, original, stream, mode)
 
 
@@ -269,8 +269,6 @@ class LintGuard(Policy):
         #: How many nested calls are being judged.
         self._asking = 0
 
-    # -- which streams have worked ----------------------------------------------------------------------------
-
     def new_event(self) -> Any:
         """An event that exists only in the ledger; no real event has its handle."""
         self._events -= 1
@@ -310,21 +308,19 @@ class LintGuard(Policy):
         if second is not None and adapted:
             self._tell(second, None)
 
-    # -- in and out -------------------------------------------------------------------------------------------
-
     def open(self, at: Place | None) -> None:
         """Begin to judge this thread's calls."""
         undo, guard, inside = self._undo, self.guard.state, self._state.inside
         cupy = guard.platform.cupy
         before = cupy.cuda.get_current_stream()
-        undo.push(lambda: self._make_current_again(before))
+        undo.push(lambda: guard.use(before))
         stream = self._play_origin(before)
         self.live = self._begin(stream, stream is before, at)
         hook = memory_hook(
             cupy,
             f'capturekit.lint {id(self)}',
-            malloc_preprocess=lambda **_facts: self.allocating(),
-            malloc_postprocess=lambda **facts: self.allocated(facts['mem_ptr']),
+            malloc_preprocess=lambda **_facts: self._allocating(),
+            malloc_postprocess=lambda mem_ptr, **_facts: self._memory_of_run.addresses.add(mem_ptr),
         )
         hook.__enter__()
         undo.push(lambda: hook.__exit__(None, None, None))
@@ -361,11 +357,23 @@ class LintGuard(Policy):
         return live
 
     def look_back(self, aborted: bool) -> None:
-        """Report what the end of a capture would have raised; of lanes only if the run was not ``aborted``."""
+        """Report what the end of a capture would have raised.
+
+        If the run was not ``aborted``, these are also the lanes whose work the origin does not come after.
+        """
         for ptr in list(self.live.outside.held):
             self._components.streams.release(ptr)
-        if not aborted:
-            self._unjoined()
+        capture = self.live.capture
+        if aborted:
+            return
+        for lane in capture.lanes:
+            self.settle(lane)
+        for lane in capture.lanes[1:]:
+            if self._has_unjoined_work(lane):
+                lane.worked = lane.segment
+        for lane in capture.unjoined():
+            error = self._components.lanes.unjoined(self.live, lanes=[lane])
+            self._tell(error, f'lane {lane.number}, left unjoined, is joined to the origin at the end')
 
     def close(self) -> None:
         """Stop judging the thread's calls, and restore everything."""
@@ -376,23 +384,6 @@ class LintGuard(Policy):
         """Whether nothing else judges the run's real captures."""
         return self._before is None
 
-    def _make_current_again(self, stream: Any) -> None:
-        guard = self.guard.state
-        if guard.platform.cupy.cuda.get_current_stream().ptr != stream.ptr:
-            guard.own('cupy.cuda.stream._BaseStream.use', stream)
-
-    def _unjoined(self) -> None:
-        """Report the lanes whose work the origin does not come after, each at its last line."""
-        capture = self.live.capture
-        for lane in capture.lanes:
-            self.settle(lane)
-        for lane in capture.lanes[1:]:
-            if self._has_unjoined_work(lane):
-                lane.worked = lane.segment
-        for lane in capture.unjoined():
-            error = self._components.lanes.unjoined(self.live, lanes=[lane])
-            self._tell(error, f'lane {lane.number}, left unjoined, is joined to the origin at the end')
-
     def _has_unjoined_work(self, lane: Lane) -> bool:
         """Whether a lane has made, or waits for, work that the origin does not wait for."""
         lanes = self.live.capture.lanes
@@ -402,8 +393,6 @@ class LintGuard(Policy):
             for other in lanes[1:]
             for segment in self.busy.get(other, ())
         )
-
-    # -- a call -----------------------------------------------------------------------------------------------
 
     def now(self) -> Policy:
         return RAISE if self._before is None else self._before.now()
@@ -434,7 +423,7 @@ class LintGuard(Policy):
         except CaptureError as error:
             if call.made:
                 raise  # the call's own
-            self.met(error, lambda: ask(_nothing, *args, **kwargs))
+            self.met(error, lambda: ask(lambda *_args, **_kwargs: None, *args, **kwargs))
         finally:
             self._asking -= 1
             call.failure = None  # its traceback holds this frame
@@ -446,9 +435,7 @@ class LintGuard(Policy):
         launching = self._components.work.launching
         self._asked(lambda _make: launching(upload, ptr), lambda: None)
 
-    # -- allocations ------------------------------------------------------------------------------------------
-
-    def allocating(self) -> None:
+    def _allocating(self) -> None:
         """Note an allocation from CuPy's pool: on a stream outside of the capture, work will escape next."""
         if self._state.inside.active() or self.guard.state.mine() is not None:
             return
@@ -459,10 +446,6 @@ class LintGuard(Policy):
             assert isinstance(outside, LintStreams)
             error = components.verdicts.refusal(verdict, 'Work', stream.ptr, RULES['escaped-work'])
             outside.has_escaped(stream, error)
-
-    def allocated(self, address: int) -> None:
-        """Remember the address of memory that the pool has given."""
-        self._memory_of_run.addresses.add(address)
 
 
 class _Device:
@@ -516,10 +499,6 @@ class _Memory:
         """Do nothing: the run's memory is CuPy's own."""
 
     rests = active
-
-
-def _nothing(*args: Any, **kwargs: Any) -> None:
-    """Takes the place of a call that is judged and not made."""
 
 
 class Witness(PolicyOfAll):

@@ -5,15 +5,13 @@ goes to the stream that was current before: it runs at once and is missing from 
 captured stream is a blocking one. So the current stream is *kept out*: it is held, like other streams from outside, or
 replaced by a placeholder if it is the legacy one. Calls that name the placeholder mean the legacy stream.
 
-A mode that forbids allocations loses the capture when CuPy's pool asks the device for more memory. The pool calls its
-hooks before it asks, so that such an allocation can be refused.
+A mode that forbids allocations loses the capture when CuPy's pool asks the device for more memory: a hook of the pool's
+refuses it before.
 
 CuPy's graph holds addresses, and no array. So a launch is refused where no array is left at an address from outside of
-the capture: CuPy may have given the memory to another one. What the capture allocated itself is left out, since CuPy's
-pool gives that to work of the same stream only; and so is memory that something else than arrays holds, which may live
-without them. Before the first launch of a graph its results hold what lay in their memory before: a read of one is
-worth a warning. It is seen while the wrappers stay in place, as under ``capturekit run``.
-"""
+the capture, unless something else than arrays holds that memory. What the capture allocated itself CuPy's pool gives
+to work of the same stream only. Before the first launch of a graph its results hold what lay in their memory before: a
+read of one is worth a warning, where the wrappers stay in place, as under ``capturekit run``."""
 
 from __future__ import annotations
 
@@ -21,15 +19,14 @@ import sys
 import threading
 import weakref
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from capturekit.guard.allocators import ALLOCATE_ONLY, memory_hook
+from capturekit.guard.allocators import ALLOCATE_ONLY, NOT_CURRENT, memory_hook
 from capturekit.guard.captures import Captures, driver_mode
-from capturekit.guard.current_streams import NOT_CURRENT, CurrentStreams
+from capturekit.guard.current_streams import CurrentStreams
 from capturekit.guard.entry_points import Entry
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.line_trace import TRACING, Trace
@@ -43,7 +40,7 @@ from capturekit.model.counters import LOG, refused
 from capturekit.model.errors import CaptureError, CudaCallError
 from capturekit.model.ledger import LEGACY_HANDLES, Lane
 from capturekit.model.rules import RULES, VARIANTS, CaptureStatus, Code, Mode, Operation
-from capturekit.model.source_line import Place, called, here, is_foreign_frame, raised_at
+from capturekit.model.source_line import Place, called, here, is_foreign_frame
 
 
 @dataclass
@@ -53,14 +50,6 @@ class InputBlock:
     start: int
     words: str
     arrays: list[weakref.ref[Any]] = field(default_factory=list)
-
-
-@dataclass
-class TouchedMemory:
-    """What the nodes of a capture begun by hand touch: memory from outside, and arrays that it allocated itself."""
-
-    blocks: list[InputBlock] = field(default_factory=list)
-    own: list[weakref.ref[Any]] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -76,25 +65,13 @@ class Unlaunched:
     over: Callable[[], bool]
 
 
-class BlockHolders:
-    """Who holds a block of memory: objects that are no arrays may keep it alive without them."""
+def _held_by_arrays(pointers: dict[int, list[Any]]) -> bool:
+    """Whether nothing but arrays refers to their pointers, and nothing but these to their memory.
 
-    def __init__(self) -> None:
-        #: The pointers of arrays, by their ids.
-        self._pointers: dict[int, list[Any]] = {}
-        self._arrays: Counter[int] = Counter()
-
-    def add(self, pointer: Any) -> None:
-        """Note the pointer of an array."""
-        self._pointers[id(pointer)] = [pointer]
-        self._arrays[id(pointer)] += 1
-
-    def are_arrays(self) -> bool:
-        """True if nothing but these arrays refers to their pointers, and nothing but these to the memory."""
-        memory = [next(iter(self._pointers.values()))[0].mem]
-        return others_of(memory) == len(self._pointers) and all(
-            others_of(held) == self._arrays[at] for at, held in self._pointers.items()
-        )
+    The pointers come by their ids, each as often as there are arrays with it.
+    """
+    memory = [next(iter(pointers.values()))[0].mem]
+    return others_of(memory) == len(pointers) and all(others_of(one) == 2 * len(one) - 1 for one in pointers.values())
 
 
 class GraphInputs:
@@ -108,14 +85,14 @@ class GraphInputs:
         self._unlaunched: list[Unlaunched] = []
         self._launched: set[int] = set()
 
-    def found(self, live: OpenCapture) -> TouchedMemory:
-        """Return what the nodes of a capture touch, just before it ends."""
+    def found(self, live: OpenCapture) -> tuple[list[InputBlock], list[weakref.ref[Any]]]:
+        """What the nodes of a capture touch, just before it ends: memory from outside, and arrays that it has made."""
         kind, device = self.state.platform.cupy.ndarray, self.state.platform.device
         with self.state.inside:
             graph = device.capture_info(live.origin.ptr).graph
             touched = sorted({one.address for node in device.graph_accesses(graph).values() for one in node.accesses})
         blocks: dict[int, InputBlock] = {}
-        holders: dict[int, BlockHolders] = {}
+        pointers: dict[int, dict[int, list[Any]]] = {}
         own = []
         for array in instances(kind) if touched else ():
             data = array.data
@@ -130,27 +107,22 @@ class GraphInputs:
                 continue
             block = blocks.setdefault(start, InputBlock(start, f'{array.dtype}{list(array.shape)}'))
             block.arrays.append(weakref.ref(_root(array)))
-            holders.setdefault(start, BlockHolders()).add(data)
+            pointers.setdefault(start, {}).setdefault(id(data), []).append(data)
         array = data = None  # neither is a holder
-        return TouchedMemory([block for start, block in blocks.items() if holders[start].are_arrays()], own)
+        return [block for start, block in blocks.items() if _held_by_arrays(pointers[start])], own
 
-    def made(self, graph: Any, touched: TouchedMemory, at: Place | None) -> None:
+    def made(self, graph: Any, blocks: list[InputBlock], own: list[weakref.ref[Any]], at: Place | None) -> None:
         """Note what a graph of CuPy's touches. Another kind of graph is instantiated elsewhere."""
         if not hasattr(graph, 'graphExec'):
             return
-        handle, own = int(graph.graphExec), touched.own
-        self._graphs[handle] = here(), touched.blocks
+        handle = int(graph.graphExec)
+        self._graphs[handle] = here(), blocks
         self._unlaunched = [one for one in self._unlaunched if not one.over()]
         self._launched.discard(handle)  # it was an earlier graph's
         if own:
-            self.recorded(
-                Unlaunched(
-                    at,
-                    '`graph.launch()`',
-                    lambda array: any(one() is _root(array) for one in own),
-                    lambda: handle in self._launched or all(one() is None for one in own),
-                )
-            )
+            fills = lambda array: any(one() is _root(array) for one in own)  # noqa: E731
+            over = lambda: handle in self._launched or all(one() is None for one in own)  # noqa: E731
+            self._unlaunched.append(Unlaunched(at, '`graph.launch()`', fills, over))
 
     def recorded(self, graph: Unlaunched) -> None:
         """Note a graph that has just been made."""
@@ -174,9 +146,8 @@ class GraphInputs:
 
     def launched(self, graph: Any) -> None:
         """Hear of a launch of a graph of CuPy's, or of its handle; refuse that of a graph whose arrays are gone."""
-        if isinstance(graph, int):
-            return self.ran(graph)
-        at, blocks = self._graphs.get(int(graph.graphExec), (None, []))
+        handle = graph if isinstance(graph, int) else int(graph.graphExec)
+        at, blocks = (None, []) if handle is graph else self._graphs.get(handle, (None, []))
         gone = next((one for one in blocks if all(array() is None for array in one.arrays)), None)
         if gone is not None:
             raise errors.FreedMemoryError(
@@ -186,10 +157,6 @@ class GraphInputs:
                 f'there ({gone.words}) is gone: the launch would read or write what others have there by now.',
                 remedy='Keep a name for every array that the capture uses as long as the graph is launched.',
             )
-        self.ran(int(graph.graphExec))
-
-    def ran(self, handle: int) -> None:
-        """Note that an executable graph is launched."""
         if self._unlaunched:
             self._launched.add(handle)
 
@@ -247,7 +214,7 @@ class ManualCaptures:
             verdict = self.verdicts.judge(_O.BEGIN_CAPTURE, stream=ptr)
             if verdict.answer.refused:
                 legacy = verdict.rule is RULES['legacy-stream']
-                self.verdicts.refuse(verdict, call, ptr, VARIANTS['begin-on-legacy-stream'] if legacy else None)
+                raise self.verdicts.refusal(verdict, call, ptr, VARIANTS['begin-on-legacy-stream'] if legacy else None)
             with self.state.inside:
                 blocking = not self.state.platform.device.stream_flags(ptr) & 1
                 priority = self.state.platform.device.stream_priority(ptr)
@@ -269,7 +236,7 @@ class ManualCaptures:
             if getattr(stream, '_graph_host_funcargs', None) is None:
                 stream._graph_host_funcargs = []
             self.captures.opened(live)
-            live.begun_current = self.lanes.is_current(capture.origin)
+            live.begun_current = self.state.current_stream(device).ptr == ptr
             if live.begun_current:
                 self.lanes.make_current(live, ptr)
             self.keep_out(live)
@@ -289,13 +256,13 @@ class ManualCaptures:
                 return original(stream)
             outcome, handled = 'failed', sys.exception()
             try:
-                used = TouchedMemory()
+                blocks, own = list[InputBlock](), list[weakref.ref[Any]]()
                 with suppress(CudaCallError):  # what can't be read stays unknown: the capture must still be ended
                     self._count(live)
-                    used = self.inputs.found(live)
+                    blocks, own = self.inputs.found(live)
                 self.lanes.idle(live)
                 answer = self._ended(live, lambda: original(stream))
-                self.inputs.made(answer, used, live.at)
+                self.inputs.made(answer, blocks, own, live.at)
                 outcome = 'good'
                 return answer
             finally:
@@ -308,15 +275,12 @@ class ManualCaptures:
                     if step.kind == 'note':
                         LOG.warning('%s: %s', Place.from_json(step.at) or live.at, step.text)
                 close_recording(live, outcome)
-                afterwards.callback(
-                    tell_listeners, live, None
-                )  # after the lock: listeners may wait for threads that wait for it
+                # after the lock: listeners may wait for threads that wait for it
+                afterwards.callback(tell_listeners, live, None)
 
     def never_ended(self, live: OpenCapture, error: BaseException | None) -> None:
-        """Forget a capture that the program has left open, and tell the listeners of it as of one that failed.
-
-        ``error``: what ended the program, or None.
-        """
+        """Forget a capture that the program, which ``error`` may have ended, has left open; tell the listeners that it
+        failed."""
         with self.state.lock:
             if live.memory is None:
                 with suppress(CudaCallError):
@@ -324,10 +288,8 @@ class ManualCaptures:
             self.captures.gone(live)
         if live.memory is not None:
             return  # a block's own end tells of it
-        if isinstance(error, CaptureError):
-            live.note('finding', None, f'{type(error).__name__}: {error}', error.location)
-        elif error is not None:
-            live.note('finding', None, f'{type(error).__name__}: {error}', raised_at(error) or live.active_at)
+        if error is not None:
+            live.note_end(error)
         else:
             live.note('finding', None, 'the program ended before end_capture was called', live.at)
         close_recording(live, 'failed')
@@ -337,10 +299,11 @@ class ManualCaptures:
         """Raise an error if this call can not end the capture."""
         if live is not None and lane is not None and lane.number == 0:
             if live.memory is not None:
-                self.verdicts.refuse(
-                    self.verdicts.judge(_O.END_CAPTURE, stream=ptr), call, ptr, VARIANTS['end-by-block']
-                )
-            if self._was_lost(live):
+                verdict = self.verdicts.judge(_O.END_CAPTURE, stream=ptr)
+                raise self.verdicts.refusal(verdict, call, ptr, VARIANTS['end-by-block'])
+            with self.state.inside:
+                status = self.state.platform.device.stream_status(ptr)
+            if live.lost or status is CaptureStatus.INVALIDATED:
                 return  # what was kept out was lost with it, and the end says where
             self.lanes.find_work(live)
             escaped = self.kept_out(live) if threading.get_ident() == live.thread else None
@@ -350,21 +313,14 @@ class ManualCaptures:
         if verdict.answer.code is Code.cudaErrorStreamCaptureUnjoined and live is not None:
             raise self.lanes.unjoined(live, call)
         if verdict.answer.refused and verdict.answer.code is not Code.cudaErrorStreamCaptureInvalidated:
-            self.verdicts.refuse(verdict, call, ptr)
-
-    def _was_lost(self, live: OpenCapture) -> bool:
-        """Whether a capture was lost, as far as the ledger or the driver know."""
-        if live.lost:
-            return True
-        with self.state.inside:
-            return self.state.platform.device.stream_status(live.origin.ptr) is CaptureStatus.INVALIDATED
+            raise self.verdicts.refusal(verdict, call, ptr)
 
     def _ended(self, live: OpenCapture, go: Callable[[], Any]) -> Any:
         """End the capture; if the driver reports that it was lost, raise an error that says where."""
         try:
             return go()
         except RuntimeError as error:
-            if _code(error) == Code.cudaErrorStreamCaptureInvalidated:
+            if getattr(error, 'code', getattr(error, 'status', -1)) == Code.cudaErrorStreamCaptureInvalidated:
                 lost = self.verdicts.invalidated(live)
                 lost.remedy = without_cap(lost.remedy)  # when the wrapper hears of it, the capture is forgotten
                 raise lost from error
@@ -393,7 +349,7 @@ class ManualCaptures:
         live.pool_hook.__enter__()
         if not self.state.policy.holds:
             return
-        stream = self.state.platform.cupy.cuda.get_current_stream()
+        stream = self.state.current_stream()
         if int(stream.ptr) in LEGACY_HANDLES:  # its handle has another name in a linted run
             self.streams.put_placeholder(live, live.capture.origin)
         elif self.state.ledger.lane(stream.ptr) is None and stream.ptr not in self.state.placeholders:
@@ -401,10 +357,8 @@ class ManualCaptures:
         self._hear_of_waiting(live)
 
     def _hear_of_waiting(self, live: OpenCapture) -> None:
-        """Note it if the task of asyncio that begins a capture waits (``await``) while the capture is open.
-
-        What other tasks give to the stream meanwhile is recorded, too. The loop calls back before the task goes on.
-        """
+        """Note it if the task of asyncio that begins a capture waits (``await``) while it is open: what other tasks
+        give to the stream meanwhile is recorded, too. The loop calls back before the task goes on."""
         asyncio: Any = sys.modules.get('asyncio')
         loop: Any = None if asyncio is None else asyncio._get_running_loop()
         task = None if loop is None else asyncio.current_task()
@@ -418,10 +372,8 @@ class ManualCaptures:
         loop.call_soon(waits)
 
     def kept_out(self, live: OpenCapture) -> CaptureError | None:
-        """At the end of a capture begun by hand, return the error for work on the streams that it has kept out.
-
-        A refusal that was swallowed comes first.
-        """
+        """At the end, return the error for work on the streams that were kept out. A refusal that was swallowed comes
+        first."""
         found = live.swallowed or live.outside.escaped
         live.swallowed = live.outside.escaped = None
         for ptr in list(live.outside.held):
@@ -441,13 +393,12 @@ class ManualCaptures:
             hook.__exit__(None, None, None)
         for ptr in list(live.outside.held):
             self.streams.release(ptr, silent=True)
-        use = 'cupy.cuda.stream._BaseStream.use'
         for device, (stream, legacy) in live.devices.placeholders.items():
             self.state.placeholders.pop(stream.ptr, None)
-            if mine and self.state.platform.cupy.cuda.get_current_stream(device).ptr == stream.ptr:
+            if mine and self.state.current_stream(device).ptr == stream.ptr:
                 with self.state.on(device):
-                    self.state.own(use, legacy)
-            self.streams.give_back(device, stream)
+                    self.state.use(legacy)
+            self.streams.spare(device).append(stream)
 
     def keep_out_again(self, live: OpenCapture) -> None:
         """Keep the legacy stream out for an outer capture of this thread, after one begun by hand has ended."""
@@ -457,12 +408,12 @@ class ManualCaptures:
         live.devices.placeholders.clear()
         if mine is None or mine.memory is not None or not had_placeholder:
             return
-        if self.state.platform.cupy.cuda.get_current_stream().ptr in LEGACY_HANDLES:
+        if self.state.current_stream().ptr in LEGACY_HANDLES:
             self.streams.put_placeholder(mine, mine.capture.origin)
 
     def pool_asked(self, live: OpenCapture) -> None:
         """Note an allocation from the pool. Work will follow, unless the caller only makes an empty array."""
-        stream, holds = self.state.platform.cupy.cuda.get_current_stream(), self.state.policy.holds
+        stream, holds = self.state.current_stream(), self.state.policy.holds
         if self.state.inside.active() or (holds and stream.ptr not in live.outside.held) or called() in ALLOCATE_ONLY:
             return
         with self.state.lock:
@@ -470,7 +421,7 @@ class ManualCaptures:
                 return
             verdict = self.verdicts.judge(Operation.WORK, stream=stream.ptr)
             if holds:
-                rule, of = self.streams.rule_for(live, stream.ptr)
+                rule, of = self.streams.allocators.rule_for(live, stream.ptr)
             else:
                 legacy = RULES['legacy-stream'] if verdict.answer.refused else NOT_CURRENT
                 rule, of = legacy if stream.ptr in LEGACY_HANDLES else RULES['escaped-work'], stream.ptr
@@ -489,21 +440,15 @@ class ManualCaptures:
 
     def pool_gave(self, live: OpenCapture, key: tuple[int, int]) -> None:
         """Hear that the pool has given memory, which is the capture's where the current stream is a lane of it."""
-        lane = self.state.ledger.lane(self.state.platform.cupy.cuda.get_current_stream().ptr)
+        lane = self.state.ledger.lane(self.state.current_stream().ptr)
         if lane is not None and lane.capture is live.capture and not self.state.inside.active():
             live.pooled.add(key)
 
     def _refused_to_pool(self, live: OpenCapture, error: CaptureError) -> None:
-        policy = self.state.policy
-        if policy.holds:
+        if self.state.policy.holds:
             self.verdicts.has_refused(error)
             refused(error)
-        policy.met(error, live=live)
-
-
-def _code(error: RuntimeError) -> int:
-    """CUDA's code in an error of capturekit or CuPy; -1 for other errors."""
-    return int(getattr(error, 'code', getattr(error, 'status', -1)))
+        self.state.policy.met(error, live=live)
 
 
 _ALLOCATED = 'Begin the capture with `stream.begin_capture()`, which is relaxed, or make the arrays before it.'

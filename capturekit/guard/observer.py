@@ -1,14 +1,12 @@
 """What the guard would have refused, let through to CUDA and remembered: for ``python -m capturekit run --observe``.
 
-The verbs are asked as ever, but no stream is held or replaced: a script that is observed keeps its streams, and its
-work goes where it goes without capturekit. So work that leaves the capture is found where CuPy allocates memory for
-it, and where a call names the stream. What a verb raises before CuPy's function was called is remembered, and the
-function is called all the same: CUDA answers as it does without capturekit. Then the driver is asked which captures
-that has cost, and the ledger follows it.
+The verbs are asked as ever, but no stream is held or replaced. So work that leaves the capture is found where CuPy
+allocates memory for it, and where a call names the stream. What a verb raises before CuPy's function was called is
+remembered, and the function is called all the same. Then the driver is asked which captures that has cost, and the
+ledger follows it.
 
 What follows from a loss is no finding of its own: every call on a lost capture would be refused. Recordings of
-``@ck.graphed`` are left to the guard: what it refuses there makes the call eager, and the script never sees it.
-"""
+``@ck.graphed`` are left to the guard: what it refuses there makes the call eager, and the script never sees it."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ class LetThrough:
     message: str
     loses: bool = False
     answer: str = ''
-    count: int = 1
+    count: int = 0
 
 
 class Observer(PolicyOfAll):
@@ -49,30 +47,21 @@ class Observer(PolicyOfAll):
 
     def __init__(self, guard: Components) -> None:
         super().__init__(guard)
-        self._found: list[LetThrough] = []
+        #: By their names and their messages without handles: a call that was made before is counted, on any stream.
+        self._found: dict[tuple[str, str], LetThrough] = {}
         #: Calls that will lose a capture once CuPy makes them, by the capture.
         self._awaited: WeakKeyDictionary[OpenCapture, LetThrough] = WeakKeyDictionary()
-        self._open = False
 
     @property
     def found(self) -> list[LetThrough]:
         """What would have been refused, in the order of the calls; those that lost a capture come first."""
-        return sorted(self._found, key=lambda one: not one.loses)
-
-    def open(self) -> None:
-        self._open = True
-        super().open()
-
-    def close(self) -> None:
-        self._open = False
-        super().close()
-
-    # -- a call -----------------------------------------------------------------------------------------------
+        return sorted(self._found.values(), key=lambda one: not one.loses)
 
     def now(self) -> Policy:
         state = self._guard.state
         graphed = state.caller() is not None or threading.get_ident() in state.rehearsals
-        return self if self._open and not graphed else RAISE
+        installed = type(state.inside).policy is self  # else the call was already under way
+        return self if installed and not graphed else RAISE
 
     def instead_of(self, verb: Callable[..., Any]) -> Callable[..., Any]:
         quiet = getattr(verb, 'func', verb).__name__ in QUIET
@@ -126,24 +115,20 @@ class Observer(PolicyOfAll):
                 lost = True
         if isinstance(error, CaptureError):
             self._remember(error, mine, lost, failure)
-        return [live for live in ended if self._has_ended(live, failure)]
+        by_hand = [live for live in ended if live.memory is None]
+        for live in ended:
+            if live in by_hand:
+                self._guard.captures.gone(live)
+                close_recording(live, 'good' if failure is None else 'failed')
+            else:  # a block ends by itself
+                live.capture.status = CaptureStatus.INVALIDATED
+        return by_hand
 
     def _status(self, live: OpenCapture) -> CaptureStatus:
         state = self._guard.state
         with state.inside, suppress(CudaCallError):  # a stream that was destroyed is in no capture
             return CaptureStatus(state.platform.device.stream_status(live.origin.ptr))
         return CaptureStatus.NONE
-
-    def _has_ended(self, live: OpenCapture, failure: BaseException | None) -> bool:
-        """Follow a capture that a call has ended which was let through; False for a block, which ends by itself."""
-        if live.memory is not None:
-            live.capture.status = CaptureStatus.INVALIDATED
-            return False
-        self._guard.captures.gone(live)
-        close_recording(live, 'good' if failure is None else 'failed')
-        return True
-
-    # -- what is remembered -----------------------------------------------------------------------------------
 
     def _remember(
         self, error: CaptureError, mine: OpenCapture | None, lost: bool, failure: BaseException | None
@@ -171,17 +156,9 @@ class Observer(PolicyOfAll):
             self._awaited.setdefault(mine, one)
 
     def _add(self, error: CaptureError, mine: OpenCapture | None) -> LetThrough:
-        """Add a call to the list. One that was made before at the same line is counted, on whichever stream it was."""
         self._guard.verdicts.word(error, mine)
-        one = LetThrough(type(error).__name__, str(error))
+        name, message = type(error).__name__, str(error)
         with self._guard.state.lock:
-            for known in self._found:
-                if known.name == one.name and _without_handles(known.message) == _without_handles(one.message):
-                    known.count += 1
-                    return known
-            self._found.append(one)
+            one = self._found.setdefault((name, re.sub(r'0x[0-9a-f]+', '', message)), LetThrough(name, message))
+            one.count += 1
         return one
-
-
-def _without_handles(message: str) -> str:
-    return re.sub(r'0x[0-9a-f]+', '', message)

@@ -25,7 +25,7 @@ from capturekit.model.host_reads import Answers
 from capturekit.model.ledger import Lane, LedgerCapture
 from capturekit.model.recording import LaneRecord, Recording, Step
 from capturekit.model.rules import CaptureStatus, Mode
-from capturekit.model.source_line import Place
+from capturekit.model.source_line import Place, raised_at
 
 
 @dataclass(eq=False)
@@ -42,7 +42,7 @@ class OutsideRecord:
 
 @dataclass(eq=False)
 class DeviceRecord:
-    """Owners: :mod:`capturekit.guard.current_streams` and :mod:`capturekit.guard.current_streams`."""
+    """Owner: :mod:`capturekit.guard.current_streams`."""
 
     #: With more than one device: the stream that was current on each in this thread when the block was entered.
     before: list[Any] = field(default_factory=list)
@@ -93,7 +93,7 @@ class DecisionRecord:
     unentered: list[Any] = field(default_factory=list)
     #: The line where an exception left a body half recorded, and what the exception was.
     broken: tuple[Place | None, str] | None = None
-    #: Memory of arrays that were made in a body which has ended. Owner: :mod:`capturekit.guard.conditional_bodies`.
+    #: Memory of arrays that were made in a body which has ended.
     left: list[Any] = field(default_factory=list)
 
 
@@ -239,6 +239,11 @@ class OpenCapture:
         return [] if self.parts.plan is None else self.parts.plan.drawn()
 
     @property
+    def ended_in_driver(self) -> list[FollowedCapture]:
+        """The driver's captures that a watched block was made of so far: several if it was recorded in parts."""
+        return [one for one in self.watched if one.capture.origin.stream == self.origin.ptr]
+
+    @property
     def by_priority(self) -> bool:
         """Whether lanes have different priorities so far; if all have one, the stream of a launch decides."""
         lanes = (lane for capture in (*self.parts.past, self.capture) for lane in capture.lanes)
@@ -270,6 +275,11 @@ class OpenCapture:
             self.strict = True
             told += [step.text for step in self.recording.steps[before:] if step.kind == 'adapted']
 
+    def note_end(self, error: BaseException) -> None:
+        """Write the error that ended the capture into its recording, for pictures and reports."""
+        at = error.location if isinstance(error, CaptureError) else raised_at(error) or self.active_at
+        self.note('finding', None, f'{type(error).__name__}: {error}', at)
+
     def refusal(self, error: CaptureError) -> None:
         """Remember a call that was refused in the block. If the block catches the error, the recording says so."""
         step = _caught(error)
@@ -289,6 +299,11 @@ class OpenCapture:
     def origin_device(self) -> int:
         """The device of the origin."""
         return self.capture.origin.device
+
+    def order_of(self, graph: int) -> list[int]:
+        """The nodes of a graph in the order in which they were made, without those that are already numbered."""
+        found: list[int] = self.platform.device.graph_nodes(graph)
+        return found[self.parts.numbered.get(graph, 0) :]
 
     def records(self, mem: Any) -> bool:
         """Whether a memory object of CuPy's was given to work that is only being recorded."""
@@ -325,13 +340,8 @@ def new_recording(platform: Platform, mode: Mode, *, strict: bool) -> Recording:
     from capturekit._version import __version__
 
     name = 'the simulated device' if platform.simulated else f'device {platform.cupy.cuda.Device().id}'
-    return Recording(
-        capturekit=__version__,
-        cupy=str(platform.cupy.__version__),
-        device=name,
-        mode=mode.name.lower(),
-        strict=strict,
-    )
+    cupy = str(platform.cupy.__version__)
+    return Recording(capturekit=__version__, cupy=cupy, device=name, mode=mode.name.lower(), strict=strict)
 
 
 def close_recording(live: OpenCapture, outcome: str) -> None:
@@ -346,23 +356,15 @@ def close_recording(live: OpenCapture, outcome: str) -> None:
     if live.trace is not None:
         live.recording.spans = live.trace.spans
         if not live.recording.node_count:  # it failed before the nodes were counted
-            live.recording.node_count, live.recording.edge_count = (
-                sum(s.count for s in live.trace.spans),
-                live.parts.edges,
-            )
+            live.recording.node_count = sum(span.count for span in live.trace.spans)
+            live.recording.edge_count = live.parts.edges
     # a capture that was cut has the lanes of all its parts; where parts number them alike, the last one counts
     every = [lane for capture in (*live.parts.past, live.capture) for lane in capture.lanes]
     lanes, joined = {lane.number: lane for lane in every}, {one.number: one.joined_at for one in every if one.joined_at}
     live.recording.lanes = [
         LaneRecord(
-            lane.number,
-            lane.stream,
-            lane.parent,
-            json(lane.forked_at),
-            json(joined.get(lane.number)),
-            json(lane.last_use),
-            lane.priority,
-            lane.device,
+            number, lane.stream, lane.parent, json(lane.forked_at), json(joined.get(number)), json(lane.last_use),
+            lane.priority, lane.device,
         )
-        for _, lane in sorted(lanes.items())
-    ]
+        for number, lane in sorted(lanes.items())
+    ]  # fmt: skip

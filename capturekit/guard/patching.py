@@ -1,13 +1,11 @@
 """Puts wrappers in the places that :mod:`capturekit.guard.entry_points` names, and restores them exactly.
 
-Nothing is installed while no capture is open. The first :func:`Installation.install` puts all wrappers in place, or, if
-one fails, none; the last :func:`Installation.uninstall` puts back what was there: the same objects, and nothing where
-an attribute was inherited.
+The first :func:`Installation.install` puts all wrappers in place, or, if one fails, none; the last
+:func:`Installation.uninstall` puts back what was there: the same objects, and nothing where an attribute was inherited.
 
 CuPy's extension types refuse ``setattr``. Their methods are looked up in a dictionary like any type's, which
 ``gc.get_referents`` reaches; writing there and telling the interpreter that the type was modified replaces a method for
-Python callers (CuPy's own C-level calls don't go through it). Rows of that kind are marked ``sealed``.
-"""
+Python callers (CuPy's own C-level calls don't go through it). Rows of that kind are marked ``sealed``."""
 
 from __future__ import annotations
 
@@ -16,6 +14,7 @@ import functools
 import gc
 import importlib
 import inspect
+import itertools
 import re
 import sys
 import threading
@@ -33,51 +32,21 @@ from capturekit.model.versions import lacking
 # -- keyword arguments are put in the positions of their parameters, which the verbs of several functions share -------
 
 
-def signature_of(function: Any) -> inspect.Signature | None:
-    """A function's signature; None if it is unknown. Extension modules have it in the first line of the docstring."""
+@functools.lru_cache(1024)
+def places_of(function: Any) -> tuple[str, ...]:
+    """The names of the parameters that can be passed by position; extension modules have them in the docstring."""
     try:
-        return inspect.signature(function)
+        parameters = inspect.signature(function).parameters.values()
+        return tuple(one.name for one in parameters if one.kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD)
     except (TypeError, ValueError):
         pass
     first = str(getattr(function, '__doc__', None) or '').strip().partition('\n')[0]
     match = re.fullmatch(r'[\w.]+\((.*)\)(?: -> .*)?', first)
-    if match is None or ('[' in match[1] and '=' not in match[1]):
-        return None
-    found: list[inspect.Parameter] = []
-    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    for part in _parts(match[1]):
-        name, equals, default = part.lstrip('\\').partition('=')
-        word = name.split()[-1]
-        if word == '/':
-            found = [one.replace(kind=inspect.Parameter.POSITIONAL_ONLY) for one in found]
-        elif word.startswith('**'):
-            found.append(inspect.Parameter(word[2:], inspect.Parameter.VAR_KEYWORD))
-        elif word.startswith('*'):
-            kind = inspect.Parameter.KEYWORD_ONLY
-            found += [inspect.Parameter(word[1:], inspect.Parameter.VAR_POSITIONAL)] if word[1:] else []
-        else:
-            found.append(inspect.Parameter(word, kind, default=default if equals else inspect.Parameter.empty))
-    return inspect.Signature(found)
-
-
-def _parts(text: str) -> list[str]:
-    """Split a text at the commas outside of brackets."""
-    parts, depth = [''], 0
-    for letter in text:
-        depth += (letter in '([{') - (letter in ')]}')
-        if letter == ',' and not depth:
-            parts.append('')
-        else:
-            parts[-1] += letter
-    return [part.strip() for part in parts if part.strip()]
-
-
-@functools.lru_cache(1024)
-def _places(function: Any) -> tuple[str, ...]:
-    """The names of the parameters that can be passed by position."""
-    signature = signature_of(function)
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return tuple(one.name for one in signature.parameters.values() if one.kind in kinds) if signature else ()
+    if match is None or not match[1] or ('[' in match[1] and '=' not in match[1]):
+        return ()
+    parts = re.split(r',(?![^()]*\))', match[1])  # at the commas outside of brackets
+    names = [part.partition('=')[0].split()[-1].lstrip('\\') for part in parts]
+    return tuple(name for name in itertools.takewhile(lambda name: name[0] != '*', names) if name != '/')
 
 
 @functools.lru_cache(1024)
@@ -91,9 +60,8 @@ def in_order(
     """Put keyword arguments in their positions, for verbs that do not have CuPy's names."""
     if _takes_any_name(verb):
         return args, kwargs
-    rest = dict(kwargs)
-    given = list(args)
-    for name in _places(function)[len(args) :]:
+    rest, given = dict(kwargs), list(args)
+    for name in places_of(function)[len(args) :]:
         if name not in rest:
             break
         given.append(rest.pop(name))
@@ -147,8 +115,7 @@ class _Slot:
         self.plain = not isinstance(holder, type) or not holder.__flags__ & _IMMUTABLE
         #: Where the attribute is looked up to see whether it has changed, and what was there.
         self.place = holder.__dict__
-        self.found = self.before = self.place.get(entry.name, MISSING)
-        self.original = self.before
+        self.found = self.before = self.original = self.place.get(entry.name, MISSING)
         if self.before is MISSING:
             self.original = None if entry.kind == 'attribute' else getattr(holder, entry.name)
 
@@ -158,8 +125,6 @@ class _Slot:
 
     def restore(self) -> None:
         """Put back what was there."""
-        if not self.written:
-            return
         if not self.plain:
             space = _namespace(self.holder)
             if self.before is MISSING:
@@ -182,11 +147,9 @@ def _modified(holder: type) -> None:
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(holder))
 
 
-#: What a guard does about an error that a verb raises.
-HasRefused = Callable[[CaptureError, Entry], None]
-
-
-def _wrapper(entry: Entry, original: Any, verb: Callable[..., Any], inside: Inside, has_refused: HasRefused) -> Any:
+def _wrapper(
+    entry: Entry, original: Any, verb: Callable[..., Any], inside: Inside, has_refused: Callable[..., object]
+) -> Any:
     """Make the wrapper of an entry. ``inside.active()`` is true in threads where the guard itself is calling."""
     if entry.kind == 'attribute':
         return _Attribute(entry.name, verb, inside)
@@ -242,9 +205,7 @@ class _Asked:
     """Replaces a boolean setting of CuPy: the verb is called whenever CuPy reads it."""
 
     def __init__(self, original: bool, verb: Callable[..., Any], inside: Any) -> None:
-        self._original = original
-        self._verb = verb
-        self._inside = inside
+        self._original, self._verb, self._inside = original, verb, inside
 
     def __bool__(self) -> bool:
         if self._inside.active() or self._inside.calls_only:
@@ -303,9 +264,7 @@ class _Attribute:
     """A descriptor for an attribute of instances that calls the verb at each reading. The instance keeps the value."""
 
     def __init__(self, name: str, verb: Callable[..., Any], inside: Any) -> None:
-        self._name = name
-        self._verb = verb
-        self._inside = inside
+        self._name, self._verb, self._inside = name, verb, inside
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
@@ -330,13 +289,10 @@ _OURS: dict[int, types.CodeType] = {}
 
 
 def _is_ours(frame: types.FrameType) -> bool:
-    """Whether the code of a module of capturekit runs in a frame."""
-    code = frame.f_code
-    if id(code) in _OURS:
-        return True
+    """Whether the code of a module of capturekit, which is not in the table yet, runs in a frame."""
     if not frame.f_globals.get('__name__', '').startswith('capturekit.'):
         return False
-    _OURS[id(code)] = code
+    _OURS[id(frame.f_code)] = frame.f_code
     return True
 
 
@@ -370,14 +326,12 @@ class Installation:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._count = 0
-        self._slots: list[_Slot] = []
         self._known: list[_Slot] = []
         #: Where each holder was found, by its dotted name: the module and the attributes that lead to it.
         self._ways: dict[str, tuple[str, Any, str, Any]] = {}
         self._copy: Any = None
         self.originals: dict[str, Any] = {}
-        #: What each installed wrapper replaced, by the wrapper's id; and the same of all known slots.
-        self._originals: dict[int, Any] = {}
+        #: What each wrapper replaces, by the wrapper's id.
         self._replaced: dict[int, Any] = {}
         self.inside = Inside()
 
@@ -387,7 +341,7 @@ class Installation:
 
     def original_of(self, value: Any) -> Any:
         """What an installed wrapper replaced, or MISSING if nothing was there; any other value is returned as it is."""
-        return self._originals.get(id(value), value)
+        return self._replaced.get(id(value), value) if self._count else value
 
     def install(self, guard: Any) -> None:
         """Count an installation; the first one puts the wrappers in place."""
@@ -400,7 +354,6 @@ class Installation:
     def _write_all(self, guard: Any) -> None:
         if self._stale():
             self._find_all(guard)
-        self._slots, self._originals = self._known, self._replaced
         try:
             for slot in self._known:  # entering a capture comes here: no calls for each slot
                 slot.written = True
@@ -484,12 +437,12 @@ class Installation:
     def _restore_all(self) -> None:
         """Restore in reverse; every slot is tried, the first failure is raised at the end."""
         failure: BaseException | None = None
-        for slot in reversed(self._slots):
+        for slot in reversed(self._known):
             try:
-                slot.restore()
+                if slot.written:
+                    slot.restore()
             except BaseException as error:
                 failure = failure or error
-        self._slots, self._originals = [], {}
         if failure is not None:
             raise failure
 

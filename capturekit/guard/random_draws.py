@@ -1,19 +1,21 @@
 """Random numbers of the legacy generators: drawn by the host at every launch, as eager code draws them.
 
 cuRAND's generators keep their position on the host, so a recorded draw would follow neither the sequence nor a new
-seed; some would give the same numbers at every launch. A draw in a capture is therefore not recorded. Instead, a copy
-from the graph's memory is recorded, and at each launch, before the part that needs them, the same call draws the
-numbers into that memory. Seeds and state then behave as in eager code. (``cupy.random.Generator`` keeps its state on
-the device, so its draws are simply recorded.)
-"""
+seed. Instead a copy from the graph's memory is recorded, and before the part that needs them, each launch draws the
+numbers into that memory by the same call. (``cupy.random.Generator`` keeps its state on the device, so its draws are
+simply recorded.)"""
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterable
+from functools import partial
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,6 @@ from capturekit.guard.libraries import on_its_device
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.stream_calls import CallsOnStreams
 from capturekit.launch.plan import Backup, Feed
-from capturekit.model import errors
 from capturekit.model.source_line import here
 
 _DEVICE_TO_DEVICE = 3
@@ -59,15 +60,12 @@ class RandomDraws(CallsOnStreams):
             buffer = memory.grow(nbytes)
 
             def take(to: int) -> None:
-                stream = self.state.platform.cupy.cuda.get_current_stream().ptr
+                stream = self.state.current_stream().ptr
                 with self.state.inside:
                     copy(to, buffer.ptr, nbytes, _DEVICE_TO_DEVICE, stream)
 
-            def go() -> None:
-                with self.state.inside:
-                    original(generator, buffer.ptr, size, *params)
-
-            self._feed(live, Feed(signature, go, take), f'{call}: {size} numbers are drawn by the host at every launch')
+            draw = partial(original, generator, buffer.ptr, size, *params)
+            self._feed(live, signature, draw, take, f'{call}: {size} numbers are drawn')
         return take(ptr)
 
     def random_seed_given(self, original: Callable[..., Any], state: Any, size: int) -> Any:
@@ -85,13 +83,11 @@ class RandomDraws(CallsOnStreams):
                 buffer = self.state.platform.cupy.ndarray((), np.uint64, live.graph_memory.grow(8))
             given: list[int] = []
 
-            def go() -> None:
-                with self.state.inside:
-                    given[:] = [int(original(state, size))]
-                    buffer.fill(given[0])
+            def draw() -> None:
+                given[:] = [int(original(state, size))]
+                buffer.fill(given[0])
 
-            text = 'a seed is drawn by the host at every launch'
-            self._feed(live, Feed(signature, go, lambda _to: given[0]), text)
+            self._feed(live, signature, draw, lambda _to: given[0], 'a seed is drawn')
         return buffer
 
     def choice_drawn(
@@ -122,11 +118,10 @@ class RandomDraws(CallsOnStreams):
                     made.ravel()[...] = buffer
                 return made
 
-            def go() -> None:
-                with self.state.inside:
-                    buffer[...] = original(state, a, count, False)
+            def draw() -> None:
+                buffer[...] = original(state, a, count, False)
 
-            self._feed(live, Feed(signature, go, take), f'{what} are drawn by the host at every launch')
+            self._feed(live, signature, draw, take, f'{what} are drawn')
         return take(drawn_to)
 
     def random_seeded(self, original: Callable[..., Any], state: Any, seed: Any = None) -> Any:
@@ -143,20 +138,14 @@ class RandomDraws(CallsOnStreams):
             self._before_feed(live, state)
             if not hasattr(state, '_rk_seed'):
                 original(state, seed)
-
-            def go() -> None:
-                with self.state.inside:
-                    original(state, seed)
-
-            self._feed(live, Feed(signature, go, lambda _to: None), 'a generator is seeded by the host at every launch')
+            self._feed(live, signature, partial(original, state, seed), lambda _to: None, 'a generator is seeded')
         return None
 
     def bit_generator_made(self, original: Callable[..., Any], generator: Any, seed: Any = None) -> Any:
         """Refuse a device generator without a seed: a seed that the system gives would become a constant."""
         if self.state.recording() is not None and seed is None:
-            raise errors.UnsupportedCallError(
+            raise self.verdicts.error(
                 f'{type(generator).__name__}() without a seed',
-                location=here(),
                 rule='Its seed, taken once from the system, would be a constant: all launches would draw the same.',
                 remedy='Make the generator before the capture; its state then goes on from launch to launch.',
             )
@@ -181,7 +170,7 @@ class RandomDraws(CallsOnStreams):
         live.host_calls.backups.append(backup)
         with self.state.inside:
             kept[...] = array
-            stream = self.state.platform.cupy.cuda.get_current_stream()
+            stream = self.state.current_stream()
             backup.node = max(live.platform.device.capture_info(stream.ptr).dependencies, default=0)
 
     def _default_state(self, device: int) -> Any:
@@ -201,29 +190,33 @@ class RandomDraws(CallsOnStreams):
         if live.caller is not None and self._default_state(device) is state:  # launches hold while it is this one
             live.caller.conditions.append(lambda: self._default_state(device) is state)
 
-    def _feed(self, live: OpenCapture, feed: Feed, text: str) -> None:
-        feed.go = on_its_device(self.state, feed.go)
-        self.parts.part_of(live).feeds.append(feed)
-        live.note('drawn', self.lanes.current_lane(live), text, here())
+    def _feed(
+        self, live: OpenCapture, signature: Any, draw: Callable[[], object], take: Callable[[Any], Any], text: str
+    ) -> None:
+        """Let the host draw before the present part of each launch."""
+
+        def go() -> None:
+            with self.state.inside:
+                draw()
+
+        self.parts.part_of(live).feeds.append(Feed(signature, on_its_device(self.state, go), take))
+        live.note('drawn', self.lanes.current_lane(live), f'{text} by the host at every launch', here())
 
     def _drawn_before(self, signature: tuple[Any, ...]) -> Feed | None:
         """In an eager run that replaces a launch, return the numbers that the launch drew for this call; else None."""
-        drawn = self.state.redraws.get(threading.get_ident())
-        if drawn:
-            for number, feed in enumerate(drawn):
-                if feed.signature == signature:
-                    return drawn.pop(number)
-        return None
+        drawn = self.state.redraws.get(threading.get_ident(), [])
+        found = next((number for number, feed in enumerate(drawn) if feed.signature == signature), None)
+        return None if found is None else drawn.pop(found)
 
 
 def _owner(generator: int) -> Any:
     """Return the RandomState that the present draw belongs to, and which destroys the generator when it goes."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         state = frame.f_locals.get('self')
         if getattr(state, '_generator', None) == generator:
             return state
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None
 
 
@@ -239,15 +232,11 @@ def drawn_without_replacement(a: Any, size: Any = None, replace: Any = True, p: 
 
 def _is_cupys_own() -> bool:
     """Whether CuPy makes the generator of a device at present, as it does once, for the first draw of a process."""
-    frame = sys._getframe(2)
-    for _ in range(_NEAR):
-        if frame is None:
-            return False
-        module = str(frame.f_globals.get('__name__'))
-        if frame.f_code.co_name == 'get_random_state' and module.startswith(_WITH_GENERATORS):
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
+    frames = itertools.islice(traceback.walk_stack(sys._getframe(2)), _NEAR)
+    return any(
+        frame.f_code.co_name == 'get_random_state' and str(frame.f_globals['__name__']).startswith(_WITH_GENERATORS)
+        for frame, _line in frames
+    )
 
 
 def _check_seed(seed: Any) -> None:

@@ -1,9 +1,8 @@
 """What all components share: the lock, the ledger, the open captures, calls that skip the wrappers; and the policy.
 
-A verb judges a call, and raises where the capture would be lost or the call be left out of the graph. What becomes of
-that is the *policy's*: by the guard's own it reaches the program. Others are installed for a thread, or for all, as
-``inside.policy``: what an eager run does is collected (:mod:`capturekit.guard.lint_guard`), or all is let through
-(:mod:`capturekit.guard.observer`).
+What a verb raises goes to the *policy*: by the guard's own it reaches the program. Others are installed for a thread,
+or for all, as ``inside.policy``: what an eager run does is collected (:mod:`capturekit.guard.lint_guard`), or all is
+let through (:mod:`capturekit.guard.observer`).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from capturekit.launch.caller import Caller
 from capturekit.launch.plan import Feed
 from capturekit.model.errors import CaptureError
 from capturekit.model.host_reads import Rehearsal
-from capturekit.model.ledger import Lane, Ledger, LedgerCapture
+from capturekit.model.ledger import Ledger, LedgerCapture
 from capturekit.model.skipped_exits import contextmanager
 
 
@@ -61,16 +60,13 @@ class PolicyOfAll(Policy):
 
     def open(self) -> None:
         """Install the policy."""
-        self._put(self)
+        inside = self._guard.state.inside
+        type(inside).policy = inside.policy = self
 
     def close(self) -> None:
         """Remove the policy: a call that is already under way goes to the guard."""
-        self._put(None)
-
-    def _put(self, policy: Policy | None) -> None:
         inside = self._guard.state.inside
-        type(inside).policy = policy
-        inside.policy = policy
+        type(inside).policy = inside.policy = None
 
     def launching(self, upload: bool, ptr: int) -> None:
         """Let the guard judge the launch of a capturekit graph."""
@@ -184,9 +180,25 @@ class State:
         lane = self.ledger.lane(stream)
         return None if lane is None else self.lives.get(lane.capture)
 
-    def live_of(self, lane: Lane) -> OpenCapture:
-        """The open capture that a lane belongs to."""
-        return self.lives[lane.capture]
+    def on_lanes(self, *streams: int) -> OpenCapture | None:
+        """This thread's capture, if these handles are lanes of it on the current device, its origin's.
+
+        None also where calls on them may be special, so that each is judged by itself.
+        """
+        stack, known = self.threads.get(threading.get_ident()), self.ledger.lanes
+        mine = stack[-1] if stack else None
+        if mine is None or mine.memory is None or mine.caller is not None or mine.outside.held:
+            return None
+        device = mine.capture.origin.device
+        if self.inside.active() or self.inside.policy is not None:
+            return None
+        if self.platform.cupy.cuda.runtime.getDevice() != device:
+            return None
+        for ptr in streams:
+            lane = known.get(ptr)
+            if lane is None or lane.capture is not mine.capture or lane.device != device:
+                return None
+        return mine
 
     def poll(self) -> None:
         """Attribute the nodes so far to the present lane, before another stream becomes current."""
@@ -194,9 +206,14 @@ class State:
         if mine is not None:
             mine.poll()
 
-    def current_stream(self) -> Any:
-        """CuPy's current stream, asked without the wrapper."""
-        return self.installation.originals['cupy.cuda.stream.get_current_stream']()
+    def current_stream(self, device: int = -1) -> Any:
+        """CuPy's current stream, of this device or of another one, asked without the wrapper."""
+        return self.installation.originals['cupy.cuda.stream.get_current_stream'](device)
+
+    def use(self, stream: Any) -> None:
+        """Make a stream current for good, without the wrapper."""
+        if self.current_stream().ptr != stream.ptr:
+            self.own('cupy.cuda.stream._BaseStream.use', stream)
 
     @contextmanager
     def on(self, device: int, platform: Platform | None = None) -> Iterator[None]:

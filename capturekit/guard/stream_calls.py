@@ -69,6 +69,17 @@ class CallsOnStreams:
         finally:
             self.streams.hold_again()
 
+    def out_of_body(self, ptr: int, what: str, *why: Any, cut: tuple[str, ...] = ()) -> None:
+        """Begin a new part before work that the body of a conditional node can't hold.
+
+        ``why``: as in :meth:`Bodies.not_in_body`; ``cut``: as in :meth:`Parts.cut_on_host`.
+        """
+        mine = self.state.mine()
+        self.bodies.not_in_body(mine, what, 'Call it before the decision, or after it.', *why)
+        if mine is not None and mine.parts.check_node and (not mine.strict or self.state.ledger.lane(ptr) is not None):
+            with self.state.lock:
+                self.parts.cut_on_host(mine, here(), *cut)
+
 
 class StreamWork(CallsOnStreams):
     """Work on a stream that the call names, or on the legacy one; launches of graphs."""
@@ -95,10 +106,6 @@ class StreamWork(CallsOnStreams):
         self.callers.in_order(mine)
         return answer
 
-    def work_on(self, ptr: int, call: str, go: Callable[[], Any]) -> Any:
-        """Judge and make a call with which capturekit puts work on a stream for the user."""
-        return self.on_stream(_O.WORK, call, ptr, go)
-
     def stream_call(self, entry: Entry, original: Callable[..., Any], *args: Any) -> Any:
         """A call on a stream that is among its arguments."""
         return self.on_stream(entry.operation, entry.call, handle(args[entry.at]), partial(original, *args))
@@ -124,7 +131,7 @@ class StreamWork(CallsOnStreams):
             launch = 'graph.launch()' if live.memory is None else 'cap.graph.launch()'
             return original(stream, HostFunction(callback, here(), launch), arg)
 
-        self._out_of_body(stream.ptr, 'A host function')
+        self.out_of_body(stream.ptr, 'A host function')
         answer = self.on_stream(entry.operation, entry.call, stream.ptr, go)
         live = self.state.open_on(stream.ptr)
         if live is not None:
@@ -134,14 +141,6 @@ class StreamWork(CallsOnStreams):
             lane = self.state.ledger.lane(stream.ptr)
             live.note('host', lane, f'host function {getattr(callback, "__name__", callback)!s}', here())
         return answer
-
-    def _out_of_body(self, ptr: int, what: str) -> None:
-        """Begin a new part before work that the body of a conditional node can't hold."""
-        mine = self.state.mine()
-        self.bodies.not_in_body(mine, what, 'Call it before the decision, or after it.')
-        if mine is not None and mine.parts.check_node and (not mine.strict or self.state.ledger.lane(ptr) is not None):
-            with self.state.lock:
-                self.parts.cut_on_host(mine, here())
 
     def host_func(self, entry: Entry, original: Callable[..., Any], stream: int, *args: Any) -> Any:
         if self.state.open_on(stream) is not None:
@@ -156,15 +155,13 @@ class StreamWork(CallsOnStreams):
     def malloc_async(self, entry: Entry, original: Callable[..., Any], *args: Any) -> Any:
         if self.state.ledger.lane(args[-1]) is None:
             return self.verdicts.unsafe(entry, original, *args)
-        self._out_of_body(args[-1], entry.call)
+        self.out_of_body(args[-1], entry.call)
         return self.stream_call(entry, original, *args)
 
     def free_async(self, entry: Entry, original: Callable[..., Any], ptr: int, stream: int) -> Any:
         if self.state.ledger.lane(stream) is None:
             return self.verdicts.unsafe(entry, original, ptr, stream)
         return original(ptr, stream)  # memory of the graph is freed by a node; CUDA refuses the rest without harm
-
-    # -- copies and memsets -------------------------------------------------------------------------------------------
 
     def copy(self, entry: Entry, original: Callable[..., Any], *args: Any) -> Any:
         """Copies and memsets of ``cupy.cuda.runtime``, whose last argument is the stream."""
@@ -218,13 +215,13 @@ class StreamWork(CallsOnStreams):
 
     def _refuse_host_copy(self, call: str, stream: Any) -> None:
         """Refuse a copy between host and device on a lane."""
-        where = stream if stream is not None else self.state.platform.cupy.cuda.get_current_stream()
+        where = stream if stream is not None else self.state.current_stream()
         rule = next((RULES[name] for end, name in _HOST_COPIES.items() if call.endswith(end)), None)
         if rule is not None and self.state.ledger.lane(where.ptr) is not None:
             with self.state.lock:
                 self.verdicts.start()
                 verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=where.ptr)
-                self.verdicts.refuse(verdict, call, where.ptr, rule)
+                raise self.verdicts.refusal(verdict, call, where.ptr, rule)
 
     def _read_elsewhere(self, entry: Entry, pointer: Any = None, *_rest: Any) -> None:
         if 'copy_to_host' in entry.name:
@@ -235,7 +232,7 @@ class StreamWork(CallsOnStreams):
         """Launch or upload a graph, on the current stream or on the one that is given."""
         if entry.operation is _O.GRAPH_LAUNCH:
             self.inputs.launched(graph)
-        ptr = handle(self.state.platform.cupy.cuda.get_current_stream() if stream is None else stream)
+        ptr = handle(self.state.current_stream() if stream is None else stream)
         return self.on_stream(entry.operation, entry.call, ptr, lambda: original(graph, stream))
 
     def launching(self, upload: bool, ptr: int) -> None:

@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from inspect import CO_COROUTINE, CO_GENERATOR
+from traceback import walk_stack
 from types import CodeType, CoroutineType, FrameType, GeneratorType
 from typing import Any, NoReturn
 
@@ -48,10 +49,8 @@ _SAID = 'CuPy would have said that the current stream is capturing.'
 _RUNTIME = 'cupy_backends.cuda.api.runtime'
 
 
-def answers_with_code(entry: Entry | None, stream: int | None, captured: bool) -> bool:
+def _answers_with_code(entry: Entry, stream: int | None, captured: bool) -> bool:
     """Whether CuPy raises CUDA's code for a call on a stream; ``captured``: the current stream is in a capture."""
-    if entry is None:
-        return True
     if entry.name == 'begin_capture' and stream in LEGACY_HANDLES:
         return False  # CuPy has a RuntimeError of its own for it
     return entry.answer == 'code' or (entry.answer == 'cupy or code' and not captured)
@@ -88,38 +87,27 @@ def _again(kind: type[CaptureError], state: dict[str, Any]) -> CaptureError:
     return error
 
 
-#: A frame by its identity and its code: a frame that is held would keep what is in it.
-Begun = tuple[int, CodeType]
+def begun_in() -> tuple[int, CodeType] | None:
+    """The frame of the user's function that begins a capture at present, by its identity and its code.
+
+    A frame that is held would keep what is in it.
+    """
+    frames = (frame for frame, _line in walk_stack(sys._getframe(1)) if not is_foreign_frame(frame))
+    return next(((id(frame), frame.f_code) for frame in frames), None)
 
 
-def begun_in() -> Begun | None:
-    """The frame of the user's function that begins a capture at present."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and is_foreign_frame(frame):
-        frame = frame.f_back
-    return None if frame is None else (id(frame), frame.f_code)
-
-
-def is_left_open(live: OpenCapture) -> bool:
+def _is_left_open(live: OpenCapture) -> bool:
     """Whether the function that has begun a capture by hand, and was to end it, has ended itself."""
-    names = () if live.begun_in is None else live.begun_in[1].co_names
-    if live.begun_in is None or not any(name.lower().endswith(('end_capture', 'endcapture')) for name in names):
+    if live.begun_in is None:
         return False
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if (id(frame), frame.f_code) == live.begun_in:
-            return False
-        frame = frame.f_back
-    return not _is_suspended(live.begun_in)
-
-
-def _is_suspended(begun: Begun) -> bool:
-    """Whether a frame is that of a generator or coroutine which will go on, as in a context manager of contextlib."""
-    if not begun[1].co_flags & (CO_GENERATOR | CO_COROUTINE):
+    _, code = live.begun_in
+    if not any(name.lower().endswith(('end_capture', 'endcapture')) for name in code.co_names):
         return False
-    alive = [one for one in gc.get_objects() if type(one) in (GeneratorType, CoroutineType)]
-    frames = (getattr(one, 'gi_frame', None) or getattr(one, 'cr_frame', None) for one in alive)
-    return any(frame is not None and (id(frame), frame.f_code) == begun for frame in frames)
+    frames: list[Any] = [frame for frame, _line in walk_stack(sys._getframe(1))]
+    if code.co_flags & (CO_GENERATOR | CO_COROUTINE):  # it may be suspended, as in a context manager of contextlib
+        alive = [one for one in gc.get_objects() if type(one) in (GeneratorType, CoroutineType)]
+        frames += [getattr(one, 'gi_frame', None) or getattr(one, 'cr_frame', None) for one in alive]
+    return all(frame is None or (id(frame), frame.f_code) != live.begun_in for frame in frames)
 
 
 def note_open(error: CaptureError, live: OpenCapture, operation: Operation | None) -> None:
@@ -137,7 +125,7 @@ def note_open(error: CaptureError, live: OpenCapture, operation: Operation | Non
             f', because its end was refused at {live.end_refused}: do what that refusal says, and call '
             '`end_capture()` again.'
         )
-    elif is_left_open(live) or operation is Operation.BEGIN_CAPTURE:
+    elif _is_left_open(live) or operation is Operation.BEGIN_CAPTURE:
         then = ': call `end_capture()` also where an exception leaves that function (`try`, `finally`).'
     elif caught is not None:
         begun = live.at or caught.at
@@ -193,12 +181,12 @@ class Verdicts:
 
     def judge(self, operation: Operation, **ids: Any) -> Verdict:
         """Return the verdict on a call from this thread. An event that the ledger does not know is looked up first."""
-        event = ids.get('event')
+        event, stream = ids.get('event'), ids.get('stream')
         if event is not None:
             self._meet(event)
-        if ids.get('stream') is not None:
-            self.meet(ids['stream'])
-        if operation in _OF_A_DEVICE or ids.get('stream') in LEGACY_HANDLES:
+        if stream is not None:
+            self.meet(stream)
+        if operation in _OF_A_DEVICE or stream in LEGACY_HANDLES:
             ids.setdefault('device', self.state.current_device())
         verdict = self.state.ledger.judge(operation, thread=threading.get_ident(), **ids)
         return replace(verdict, asked=(operation, ids)) if verdict.lost else verdict
@@ -210,9 +198,7 @@ class Verdicts:
                 state = self.state.platform.device.event_state(event)
             if state is EventState.DEAD:
                 ledger.dead_event(event)
-            elif state is EventState.CAPTURED and self._is_of_mine(event):
-                pass
-            elif state is not EventState.NEVER:
+            elif state is not EventState.NEVER and not (state is EventState.CAPTURED and self._is_of_mine(event)):
                 ledger.outside_event(event)  # an event of a foreign capture can be waited for as little
 
     def _is_of_mine(self, event: int) -> bool:
@@ -250,7 +236,7 @@ class Verdicts:
             by_cupy = mine.memory is None and entry is not None and entry.answer.startswith('cupy')
             if by_cupy and captured and error.cuda_error and _SAID not in error.rule:
                 error.rule = f'{error.rule} {_SAID}'
-        if answers_with_code(entry, error.stream, captured):
+        if entry is None or _answers_with_code(entry, error.stream, captured):
             make_catchable(error, cuda.runtime.CUDARuntimeError)
         if mine is not None and mine.caller is not None:
             return  # a graphed function is being recorded: its caller gets an eager run instead
@@ -277,35 +263,34 @@ class Verdicts:
 
     def check(self, live: OpenCapture) -> None:
         """Raise, as early as possible, if a call that the guard did not see has lost the capture."""
-        if live.capture.status is CaptureStatus.ACTIVE and self.state.policy.records:
-            with self.state.inside:
-                status = self.state.platform.device.stream_status(live.capture.origin.stream)
-            if status is CaptureStatus.ACTIVE:
-                if live.trace is None:  # else the trace knows the line better
-                    live.active_at = here() or live.active_at
-            else:
-                live.capture.status = CaptureStatus.INVALIDATED
-                raise self.invalidated(live)
+        if live.capture.status is not CaptureStatus.ACTIVE or not self.state.policy.records:
+            return
+        with self.state.inside:
+            status = self.state.platform.device.stream_status(live.capture.origin.stream)
+        if status is not CaptureStatus.ACTIVE:
+            live.capture.status = CaptureStatus.INVALIDATED
+            raise self.invalidated(live)
+        if live.trace is None:  # else the trace knows the line better
+            live.active_at = here() or live.active_at
 
     def invalidated(self, live: OpenCapture) -> errors.InvalidatedError:
         """The error for a capture that was lost below Python, or by a call that was let through."""
         if live.let_through is not None:
             return _lost_by(live, live.let_through)
         live.poll()
-        ended = (one for one in live.watched if one.capture.origin.stream == live.origin.ptr)
-        seen = self.state.call_watch.loss(live.origin.ptr) or next((one.loss for one in ended if one.loss), None)
+        good, lost = (live.active_at, None) if live.trace is None else (live.trace.good, live.trace.lost)
+        losses = (one.loss for one in live.ended_in_driver if one.loss)
+        seen = self.state.call_watch.loss(live.origin.ptr) or next(losses, None)
         if seen is not None:
             maker = 'cupy' if live.memory is None else 'capturekit'
             error = invalidated(seen, live.origin.ptr, live.at, maker)
-            error.active_at = live.active_at if live.trace is None else live.trace.good
+            error.active_at = good
             return error
-        trace = live.trace
-        good = trace.good if trace is not None else live.active_at
-        lost = trace.lost if trace is not None else None
         status = f'Active after {good}' if good else 'Active when begun'
         if lost is not None:
             thread = next((t.name for t in threading.enumerate() if t.ident == live.thread), str(live.thread))
-            status += f', Invalidated after {lost} (thread {thread}){_source(lost)}'
+            text = linecache.getline(lost.file, lost.line).strip()  # '' if it can't be read
+            status += f', Invalidated after {lost} (thread {thread})' + (f': `{text}`' if text else '')
         else:
             status += ', Invalidated now'
         error = errors.InvalidatedError(
@@ -322,10 +307,6 @@ class Verdicts:
         error.active_at, error.lost_at = good, lost
         return error
 
-    def refuse(self, verdict: Verdict, call: str, ptr: int | None = None, rule: Rule | None = None) -> NoReturn:
-        """Raise the error for a verdict."""
-        raise self.refusal(verdict, call, ptr, rule)
-
     def refusal(self, verdict: Verdict, call: str, ptr: int | None = None, rule: Rule | None = None) -> CaptureError:
         """The error for a verdict."""
         rule = rule or verdict.rule
@@ -336,9 +317,9 @@ class Verdicts:
             says = f'{rule.says} ({code.name} would follow{after}).'
         else:
             says = f'{rule.says}.'
-        timed = issubclass(rule.error, errors.SynchronizationError) and function_of_cupy() == 'benchmark'
-        says = f'{says} {_BENCHMARK_WAITS}' if timed else says
-        remedy = _BENCHMARK if timed else rule.remedy
+        remedy = rule.remedy
+        if issubclass(rule.error, errors.SynchronizationError) and function_of_cupy() == 'benchmark':
+            says, remedy = f'{says} {_BENCHMARK_WAITS}', _BENCHMARK
         answered = code if verdict.answer.refused else None
         error = self.error(call, ptr, rule=says, remedy=remedy, code=answered, kind=rule.error)
         self.word(error, self.state.mine())
@@ -371,9 +352,9 @@ class Verdicts:
         """Describe a stream in words: its lane, its handle, where it was forked."""
         if ptr is None:
             return ''
-        lane = self.state.ledger.lane(ptr)
         if ptr in LEGACY_HANDLES:
             return 'the legacy default stream'
+        lane = self.state.ledger.lane(ptr)
         if lane is None:
             return f'{named(ptr)}, which is not in the capture'
         if lane.number == 0:
@@ -410,10 +391,9 @@ class Verdicts:
 
     def carry_out(self, verdict: Verdict, call: str, ptr: int | None, go: Callable[[], Any]) -> Any:
         """Make a call, let it first wait until another thread's capture is closed, or refuse it."""
-        me = threading.get_ident()
         if verdict.allowed:
             return go()
-        theirs = verdict.lost and all(c.thread != me for c in verdict.lost)
+        theirs = verdict.lost and all(one.thread != threading.get_ident() for one in verdict.lost)
         if theirs and verdict.rule is not None:
             if verdict.rule.from_elsewhere is FromElsewhere.RELAXED:
                 self._note_relaxed(verdict, call)
@@ -421,20 +401,20 @@ class Verdicts:
             if self.state.mine() is None and verdict.rule.from_elsewhere is FromElsewhere.WAITS:
                 with self.turn(call, self._again(verdict), self.state.current_device()):
                     return go()
-        if verdict.answer.effect is Effect.ESCAPES and self.state.mine() is None:
+        answer = verdict.answer
+        if self.state.mine() is None and answer.effect is Effect.ESCAPES:
             return go()
-        if verdict.answer.refused and not verdict.answer.loses and self.state.mine() is None and not verdict.lost:
+        if self.state.mine() is None and answer.refused and not answer.loses and not verdict.lost:
             return go()  # the capture survives it, and CUDA returns the error itself
-        self.refuse(verdict, call, ptr)
+        raise self.refusal(verdict, call, ptr)
 
     def about_event(
         self, operation: Operation, call: str, event: int, go: Callable[[], Any], ptr: int | None = None
     ) -> Any:
         """Make a call about an event, in a thread without a capture.
 
-        CUDA calls an event of a capture that is over an invalid argument: CuPy raises that, or says False for ever if
-        it is asked whether the event is done. Both are refused with the reason.
-        """
+        CUDA calls an event of a capture that is over an invalid argument: CuPy raises that, or says for ever that the
+        event is not done. Both are refused with the reason."""
         try:
             answer = go()
         except self.state.platform.cupy.cuda.runtime.CUDARuntimeError as error:
@@ -443,13 +423,9 @@ class Verdicts:
         else:
             if answer is not False or self.state.own(_QUERY, event) != Code.cudaErrorInvalidValue:
                 return answer
-        raise self.past_event(operation, call, ptr) from None
-
-    def past_event(self, operation: Operation, call: str, ptr: int | None = None) -> CaptureError:
-        """The error for a call about an event of a capture that is over."""
         target = Target.DEAD_FORK if operation is _O.WAIT_EVENT else Target.DEAD_EVENT
         verdict = Verdict(row(operation, target)[0](Mode.RELAXED, False))
-        return self.refusal(verdict, call, ptr, VARIANTS['event-after-capture'])
+        raise self.refusal(verdict, call, ptr, VARIANTS['event-after-capture']) from None
 
     def _note_relaxed(self, verdict: Verdict, call: str) -> None:
         """Note in the captures of other threads that a call would have lost them; once for each line."""
@@ -470,8 +446,6 @@ class Verdicts:
         finally:
             device.exchange_thread_mode(old)
 
-    # -- calls of other threads and captures take turns ---------------------------------------------------------------
-
     def _again(self, verdict: Verdict) -> Callable[[], Verdict]:
         """Return what judges a call once more, after a wait: other captures may have begun meanwhile."""
         asked, rule = verdict.asked, verdict.rule  # its words may be those of a special case
@@ -479,10 +453,10 @@ class Verdicts:
 
     @contextmanager
     def turn(self, call: str, judge: Callable[[], Verdict], device: int) -> Iterator[None]:
-        """Wait until a call loses no capture, and let no capture of another thread begin on the device meanwhile.
+        """Wait until a call of a thread without a capture loses none, and let no other thread begin one on the device
+        meanwhile.
 
-        Its thread has no capture. The call is judged again whenever a capture has closed.
-        """
+        The call is judged again whenever a capture has closed."""
         state, way = self.state, (threading.get_ident(), device)
         try:
             with state.lock:
@@ -548,8 +522,7 @@ class Verdicts:
         """Before a capture begins, let calls of other threads end that would lose it.
 
         Those that still wait for captures to close go first, or two threads with captures back to back would keep them
-        for ever. But they get a moment only, because what they wait for may itself wait for this capture.
-        """
+        for ever; but for a moment only, because what they wait for may itself wait for this capture."""
         state, me, device = self.state, threading.get_ident(), self.state.current_device()
 
         def free() -> bool:
@@ -607,9 +580,3 @@ def _waited_too_long(verdict: Verdict, call: str, why: str | None) -> CaptureErr
         remedy=rule.waited or rule.remedy,
         cuda_error=code.name,
     )
-
-
-def _source(at: Place) -> str:
-    """The text of a line; '' if it can't be read."""
-    text = linecache.getline(at.file, at.line).strip()
-    return f': `{text}`' if text else ''

@@ -50,7 +50,7 @@ from capturekit.model.lease import Lease
 from capturekit.model.recording import Recording
 from capturekit.model.rules import CaptureStatus, Code, Mode, Operation
 from capturekit.model.skipped_exits import CertainExit
-from capturekit.model.source_line import Place, here, raised_at
+from capturekit.model.source_line import Place, here
 from capturekit.recorder import conditional as decisions
 from capturekit.recorder.block_source import block_entered
 from capturekit.recorder.embed import EmbedTarget, embed, take_out, target
@@ -66,13 +66,6 @@ _State = TypeVar('_State')
 _R = TypeVar('_R')
 
 
-# -- a block that opens a capture must not be suspended: other code that runs then would be recorded as part of it ----
-#
-# ``yield`` and ``await`` suspend, and the source tells whether the block has one. Generators that contextlib drives are
-# allowed: while they are suspended, the body of the user's ``with`` block runs, as intended for a context manager
-# around ``ck.capture``.
-
-
 _SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _RULE = 'What runs while a block is suspended would be recorded as if it belonged to it.'
 _REMEDY = (
@@ -82,7 +75,10 @@ _REMEDY = (
 
 
 def forbid_suspension(frame: FrameType) -> None:
-    """Raise GeneratorError where a frame may suspend the ``with`` block that it enters."""
+    """Raise GeneratorError where a frame may suspend the ``with`` block that it enters, by ``yield`` or ``await``.
+
+    Generators that contextlib drives are allowed: while they are suspended, the user's own ``with`` block runs.
+    """
     while frame.f_back is not None and frame.f_code.co_filename.endswith('contextlib.py'):
         frame = frame.f_back  # for ExitStack.enter_context, the block belongs to the caller
     outer = frame.f_back
@@ -101,25 +97,9 @@ def forbid_suspension(frame: FrameType) -> None:
     raise GeneratorError(what, location=at, rule=rule, remedy=_REMEDY)
 
 
-# -- ``ck.capture(watch=True)``: what CUDA's own calls, of whatever library, have done to a capture -------------------
-
-
-def start(platform: Platform, undo: Undo) -> list[FollowedCapture]:
-    """Watch until ``undo``; return the list that each capture is added to when it has ended.
-
-    Raises:
-        Untraceable: CUPTI is not available, or another tool uses it.
-    """
-    ended: list[FollowedCapture] = []
-    told = ended.append
-    GUARD.state.call_watch.open(platform, told)
-    undo.push(partial(GUARD.state.call_watch.close, told))
-    return ended
-
-
 def note_escaped(live: OpenCapture) -> None:
     """Note in the recording the work that other libraries have given to streams outside of the capture."""
-    for one in _its_captures(live):
+    for one in live.ended_in_driver:
         for finding in one.escaped:
             error = error_of(finding, live.at, 'capturekit')
             often = '' if finding.count == 1 else f' It was made {finding.count} times.'
@@ -131,20 +111,13 @@ def explained(live: OpenCapture, fault: BaseException) -> BaseException:
     """Return CUDA's error at the end of a capture as that of the call that caused it, if a watch has seen that call."""
     if isinstance(fault, CaptureError) or not isinstance(fault, RuntimeError):
         return fault
-    for one in _its_captures(live):
-        if one.loss is not None and one.loss.kind == 'unjoined':
-            error = error_of(one.loss, live.at, 'capturekit')
+    losses = [one.loss for one in live.ended_in_driver if one.loss is not None]
+    for loss in losses:
+        if loss.kind == 'unjoined':
+            error = error_of(loss, live.at, 'capturekit')
             error.__cause__ = fault
             return error
-    return GUARD.verdicts.invalidated(live) if any(one.loss for one in _its_captures(live)) else fault
-
-
-def _its_captures(live: OpenCapture) -> list[FollowedCapture]:
-    """The driver's captures that a block was made of: several if it was recorded in parts."""
-    return [one for one in live.watched if one.capture.origin.stream == live.origin.ptr]
-
-
-# -- the end of a capture that is still good: it is checked and ended, and its graph is instantiated ------------------
+    return GUARD.verdicts.invalidated(live) if losses else fault
 
 
 _WHOEVER = (
@@ -183,9 +156,17 @@ def end(live: OpenCapture, into: EmbedTarget | None) -> ExecutableGraph | EmbedT
 
     The caller holds the guard's lock, so only the steps are done here that other threads must not interrupt.
     """
-    if live.parts.plan is not None:
-        made = _end_parts(live)
-        keep_outside(live, [graph for part in live.parts.plan.parts for graph in part.graphs])
+    plan = live.parts.plan
+    if plan is not None:
+        GUARD.parts.end_part(live)
+        if plan.checks is not None:
+            plan.checks.complete()
+        with GUARD.inside:
+            for part in plan.parts:
+                plan.complete(part, live.by_priority)
+        live.recording.by_priority = live.by_priority
+        made = ExecutableGraph.of_plan(plan, live.origin._graph_host_funcargs)
+        keep_outside(live, [graph for part in plan.parts for graph in part.graphs])
         return made
     if into is not None:
         return _end_into(live, into)
@@ -200,25 +181,17 @@ def end(live: OpenCapture, into: EmbedTarget | None) -> ExecutableGraph | EmbedT
 
 def instantiate(live: OpenCapture, definition_only: bool) -> ExecutableGraph:
     """End a capture that has made a single graph, and instantiate it unless only the definition is needed."""
-    by_priority = live.recording.by_priority = live.by_priority
-    if definition_only:
-        made = _defined(live)
-    elif by_priority:  # CuPy would instantiate without priorities
-        made = _defined(live)
+    live.recording.by_priority = live.by_priority
+    if definition_only or live.by_priority:  # CuPy would instantiate without priorities
         with GUARD.inside:
-            made = made.instantiated(live.platform.device, True)
+            graph = end_driver_capture(live)
+            called, live.origin._graph_host_funcargs = live.origin._graph_host_funcargs, None
+            made = ExecutableGraph.of_definition(live.platform.device, graph, called)
+            made = made if definition_only else made.instantiated(live.platform.device, True)
     else:
         made = ExecutableGraph.of_cupy(GUARD.own('cupy.cuda.stream._BaseStream.end_capture', live.origin))
     keep_outside(live, [made.graph])
     return made
-
-
-def _defined(live: OpenCapture) -> ExecutableGraph:
-    """End the capture as CuPy does, without instantiating."""
-    with GUARD.inside:
-        graph = end_driver_capture(live)
-    called, live.origin._graph_host_funcargs = live.origin._graph_host_funcargs, None
-    return ExecutableGraph.of_definition(live.platform.device, graph, called)
 
 
 def _end_into(live: OpenCapture, into: EmbedTarget) -> EmbedTarget:
@@ -241,19 +214,6 @@ def _end_into(live: OpenCapture, into: EmbedTarget) -> EmbedTarget:
     return into
 
 
-def _end_parts(live: OpenCapture) -> ExecutableGraph:
-    """End the last part, and instantiate every part."""
-    GUARD.parts.end_part(live)
-    assert live.parts.plan is not None
-    if live.parts.plan.checks is not None:
-        live.parts.plan.checks.complete()
-    with GUARD.inside:
-        for part in live.parts.plan.parts:
-            live.parts.plan.complete(part, live.by_priority)
-    live.recording.by_priority = live.by_priority
-    return ExecutableGraph.of_plan(live.parts.plan, live.origin._graph_host_funcargs)
-
-
 def keep_outside(live: OpenCapture, graphs: list[int], first: int = 0) -> None:
     """Keep the outside arrays that the graph uses; in a strict capture, raise if one of them is already gone."""
     memory, device, array = live.memory, live.platform.device, live.platform.cupy.ndarray
@@ -270,8 +230,7 @@ def keep_outside(live: OpenCapture, graphs: list[int], first: int = 0) -> None:
         return
     lost = keep(device.reader, graphs, memory, held, array, first)
     for kernel, address in lost:
-        text = f'{kernel} uses memory at {address:#x} whose array is gone already'
-        live.note('note', None, text, live.at)
+        live.note('note', None, f'{kernel} uses memory at {address:#x} whose array is gone already', live.at)
     if lost and live.strict:
         raise errors.FreedMemoryError(
             f'{lost[0][0]} uses memory at {lost[0][1]:#x}',
@@ -368,7 +327,6 @@ class Capture:
         self._checked = options.check_races or (options.check_races is None and options.into is None)
         #: The bytes up to which memory is not used again: 0 for those that are found out; None without ``lanes``.
         self._reuse_late = None if lanes is None else options.memory_limit or 0
-        self._left_by: FrameType | None = None
         self._update: Update | None = None
         self._relaned: Relaned | None = None
         self._fused: Fused | None = None
@@ -379,8 +337,6 @@ class Capture:
         self._undo, self._lease = Undo(), Lease()
         self._live: OpenCapture | None = None
         self._graph: Graph | None = None
-
-    # -- in ---------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Capture:
         if self._state != 'new':
@@ -417,7 +373,11 @@ class Capture:
         self._lease.add(UNLOADING.hold(platform))
         GUARD.install(platform)
         undo.push(GUARD.uninstall)
-        watched = start(platform, undo) if self._watch else []
+        watched: list[FollowedCapture] = []
+        if self._watch:
+            told = watched.append
+            GUARD.state.call_watch.open(platform, told)
+            undo.push(partial(GUARD.state.call_watch.close, told))
         undo.push(partial(GUARD.libraries.streams.give_back, platform.cupy))
         with GUARD.lock:
             GUARD.verdicts.give_way()
@@ -446,7 +406,7 @@ class Capture:
                 live.trace = Trace(device.last_nodes(), ptr, GUARD.lanes.lane_number, live.at)
                 TRACING.open(live.trace, frame)
             undo.push(GUARD.allocators.restore)
-            GUARD.allocators.refresh(live.capture.origin)
+            GUARD.allocators.to_lane(live, live.capture.origin)
 
     def _put_back(self) -> None:
         """Put back the memory that parts of the graph changed when they ran while recording."""
@@ -474,22 +434,19 @@ class Capture:
         """Raise if the origin is captured already. Return whether it is a blocking stream, and its priority."""
         verdict = GUARD.ledger.judge(Operation.BEGIN_CAPTURE, thread=threading.get_ident(), stream=ptr)
         if verdict.answer.refused:
-            GUARD.verdicts.refuse(verdict, 'ck.capture()', ptr)
+            raise GUARD.verdicts.refusal(verdict, 'ck.capture()', ptr)
         with GUARD.inside:
-            status = device.stream_status(ptr)
-            if status is CaptureStatus.NONE:
+            if device.stream_status(ptr) is CaptureStatus.NONE:
                 blocking = not device.stream_flags(ptr) & 1
-                priority = 0 if self._given is None else device.stream_priority(ptr)
-        if status is not CaptureStatus.NONE:
-            raise errors.UnmatchedError(
-                'ck.capture()',
-                stream=ptr,
-                location=here(),
-                rule='This stream is already being captured, by a capture that capturekit does not know.',
-                remedy='End that capture first, or capture on another stream.',
-                cuda_error=Code.cudaErrorIllegalState.name,
-            )
-        return blocking, priority
+                return blocking, 0 if self._given is None else device.stream_priority(ptr)
+        raise errors.UnmatchedError(
+            'ck.capture()',
+            stream=ptr,
+            location=here(),
+            rule='This stream is already being captured, by a capture that capturekit does not know.',
+            remedy='End that capture first, or capture on another stream.',
+            cuda_error=Code.cudaErrorIllegalState.name,
+        )
 
     def _make_current(self, origin: Any) -> None:
         """Make the origin current, and push the step that restores the former stream."""
@@ -497,7 +454,8 @@ class Capture:
         if stream.ptr in GUARD.ledger.lanes:
             GUARD.lanes.leave(stream)
             self._undo.push(partial(_resume, stream))
-        self._undo.push(partial(_make_current_again, stream))
+        # leaving the origin's block would restore an outer block, not what ``use()`` set
+        self._undo.push(partial(GUARD.state.use, stream))
         GUARD.own('cupy.cuda.stream._BaseStream.__enter__', origin)
         self._undo.push(partial(GUARD.own, 'cupy.cuda.stream._BaseStream.__exit__', origin, None, None, None))
 
@@ -539,8 +497,6 @@ class Capture:
             live.devices.before = [platform.cupy.cuda.get_current_stream(device) for device in range(count)]
             self._undo.push(partial(GUARD.streams.restore, live))
 
-    # -- out --------------------------------------------------------------------------------------------------
-
     def _exit(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._state != 'open':
             raise self._used('__exit__()')
@@ -558,15 +514,12 @@ class Capture:
                 raise wrong
             error.add_note(f'capturekit: {wrong}')
             return
-        self._left_by = sys._getframe(1) if self._checked else None
-        try:
-            self._close(live, error)
-        finally:
-            self._left_by = None
+        self._close(live, error, sys._getframe(1))
 
-    def _close(self, live: OpenCapture, error: BaseException | None) -> None:
+    def _close(self, live: OpenCapture, error: BaseException | None, frame: FrameType | None = None) -> None:
+        """End the capture. ``frame``: the one that leaves the block."""
         with uninterrupted():
-            outcome = self._leave(live, error)
+            outcome = self._leave(live, error, frame)
             tell_of(live, self._graph, outcome)
             outcome.raise_fault()
 
@@ -581,7 +534,7 @@ class Capture:
 
     __exit__ = CertainExit(_exit, lambda block: block._state in ('entering', 'open', 'ending'), _left_without_end)
 
-    def _leave(self, live: OpenCapture, error: BaseException | None) -> Outcome:
+    def _leave(self, live: OpenCapture, error: BaseException | None, frame: FrameType | None = None) -> Outcome:
         """Check, end, undo, then make the graph or give back what the capture had taken. Raises nothing."""
         self._state = 'ending'
         live.recorder.leave = None
@@ -605,7 +558,7 @@ class Capture:
         if live.watched:
             outcome.attempt(lambda: note_escaped(live))
         if outcome.good and self._checked:
-            outcome.attempt(lambda: self._check_races(live, outcome.ended))
+            outcome.attempt(lambda: self._check_races(live, outcome.ended, frame))
         if live.recorder.lane_streams:
             outcome.attempt(lambda: LANE_STREAMS.give(live.platform, live.recorder.lane_streams))
         outcome.attempt(lambda: close_recording(live, 'good' if outcome.good else 'failed'))
@@ -628,16 +581,13 @@ class Capture:
         outcome.attempt(lambda: _close_inner(live))
         live.poll()
 
-    def _check_races(self, live: OpenCapture, ended: Any) -> None:
+    def _check_races(self, live: OpenCapture, ended: Any, frame: FrameType | None) -> None:
         try:
-            found = _refusal(live, ended, self._left_by)
+            _refuse_races(live, ended, frame)
         except CudaCallError as unread:
             if self._options.check_races:
                 raise
             live.note('note', None, f'races were not looked for: {unread}', live.at)
-            return
-        if found is not None:
-            raise found
 
     def _build(self, live: OpenCapture, ended: Any) -> None:
         """Make the graph of a good capture; with ``into=``, hold what the recorded nodes use."""
@@ -690,8 +640,6 @@ class Capture:
         if outcome.body_error is not None:
             _add_cause(live, next(iter(outcome.faults), None), outcome.body_error)
 
-    # -- steps that undo what entering has done -----------------------------------------------------------------
-
     def _abandon(self, platform: Platform, origin: Any) -> None:
         """If the driver's capture is still open, end it and throw away what it made."""
         live, device = self._live, platform.device
@@ -733,15 +681,11 @@ class Capture:
         """Let the ledger and the guard forget the capture."""
         if self._live is not None and self._live in GUARD.state.threads.get(self._live.thread, ()):
             GUARD.captures.gone(self._live)
-        lane = GUARD.ledger.lane(origin.ptr)
-        if lane is not None:
-            live = GUARD.lives.get(lane.capture)
-            if live is None:
-                GUARD.ledger.end(lane.capture)
-            else:
-                GUARD.captures.gone(live)
-
-    # -- what the block can ask -------------------------------------------------------------------------------
+        lane, live = GUARD.ledger.lane(origin.ptr), GUARD.state.open_on(origin.ptr)
+        if live is not None:
+            GUARD.captures.gone(live)
+        elif lane is not None:
+            GUARD.ledger.end(lane.capture)
 
     @property
     def stream(self) -> Any:
@@ -902,8 +846,6 @@ class Capture:
             stream.record(event)
             into.wait_event(event)
 
-    # -- what the device decides ----------------------------------------------------------------------------------
-
     @reports_refusal
     def cond(
         self, condition: Any, then: Callable[..., _State], otherwise: Callable[..., _State], *operands: Any
@@ -1042,26 +984,14 @@ def _note_allocator(live: OpenCapture) -> None:
     allocate = live.platform.cupy.cuda.get_allocator()
     owner = type(getattr(allocate, '__self__', None)).__name__
     if owner == 'MemoryAsyncPool' or getattr(allocate, '__name__', '') == 'malloc_async':
-        live.note(
-            'note',
-            None,
-            "CuPy's allocator is stream-ordered (MemoryAsyncPool, malloc_async): the arrays of this block come from a "
-            "pool of the graph's own instead, so that the graph holds no allocation nodes and its arrays stay where "
-            'they are',
-            live.at,
-        )
-
-
-def _make_current_again(stream: Any) -> None:
-    """Make a stream current again. Leaving a stream's block would restore an outer block, not what ``use()`` set."""
-    if GUARD.state.current_stream().ptr != stream.ptr:
-        GUARD.own('cupy.cuda.stream._BaseStream.use', stream)
+        text = "CuPy's allocator is stream-ordered (MemoryAsyncPool, malloc_async): the arrays of this block come from "
+        text += "a pool of the graph's own instead, so that the graph holds no allocation nodes and its arrays stay "
+        live.note('note', None, f'{text}where they are', live.at)
 
 
 def _resume(stream: Any) -> None:
     """Note that a lane of an outer capture is current again."""
-    lane = GUARD.ledger.lane(stream.ptr)
-    live = None if lane is None else GUARD.lives.get(lane.capture)
+    live = GUARD.state.open_on(stream.ptr)
     if live is not None:
         GUARD.lanes.make_current(live, stream.ptr)
         GUARD.allocators.refresh()
@@ -1118,10 +1048,9 @@ def _discard(inner: OpenCapture) -> None:
 
 def _drop_parts(live: OpenCapture) -> None:
     """Destroy the parts of a failed capture, except an unfinished one, which was abandoned already."""
-    plan = live.parts.plan
+    plan, part = live.parts.plan, live.parts.current
     if plan is None:
         return
-    part = live.parts.current
     if part is not None and part.graph and part not in plan.steps and not live.parts.spoilt:
         live.platform.device.graph_destroy(part.graph)
     plan.given = plan.drawn()
@@ -1146,9 +1075,6 @@ def let_go(lease: Lease) -> None:
         lease.release()
 
 
-# -- reports --------------------------------------------------------------------------------------------------------
-
-
 def _add_cause(live: OpenCapture, fault: BaseException | None, error: BaseException) -> None:
     """Add a note to the block's exception: what else went wrong, or what caused it."""
     if fault is not None:
@@ -1165,9 +1091,16 @@ def _add_cause(live: OpenCapture, fault: BaseException | None, error: BaseExcept
 
 
 def tell_of(live: OpenCapture, graph: Graph | None, outcome: Outcome) -> None:
-    """Call the listeners. Their errors do not replace the error that ended the capture."""
+    """Remember the error that ended a capture, and call the listeners, whose errors do not replace it."""
     error = outcome.error
-    _found(live, error)
+    if isinstance(error, CaptureError):
+        if live.caller is None:
+            live.causes.add_to(error)
+            PROGRAM.remember(error)
+        refused(error)
+        error.recording = live.recording
+    if error is not None:
+        live.note_end(error)
     try:
         tell_listeners(live, graph)
     except Exception as failure:
@@ -1176,29 +1109,15 @@ def tell_of(live: OpenCapture, graph: Graph | None, outcome: Outcome) -> None:
         error.add_note(f'and then, telling of the capture: {failure!r}')
 
 
-def _found(live: OpenCapture, error: BaseException | None) -> None:
-    """Write the error that ended a capture into its recording, for pictures and reports."""
-    if isinstance(error, CaptureError):
-        if live.caller is None:
-            live.causes.add_to(error)
-            PROGRAM.remember(error)
-        refused(error)
-        error.recording = live.recording
-        live.note('finding', None, f'{type(error).__name__}: {error}', error.location)
-    elif error is not None:
-        at = raised_at(error) or live.active_at
-        live.note('finding', None, f'{type(error).__name__}: {error}', at)
-
-
-def _refusal(live: OpenCapture, made: Any, frame: FrameType | None) -> errors.RaceError | None:
-    """The error for a capture that has ended well and whose graph has races; possible races become notes."""
+def _refuse_races(live: OpenCapture, made: Any, frame: FrameType | None) -> None:
+    """Raise for a capture that has ended well and whose graph has races; possible races become notes."""
     from capturekit.analysis.race_report import races_in
     from capturekit.analysis.races import DOES
 
     platform, spans = live.platform, [] if live.trace is None else live.trace.spans
     # parts and bodies are separate captures
     if live.memory is None or all(len(one.lanes) < 2 for one in (live.capture, *live.parts.past)):
-        return None
+        return
     parts = [Part(int(made.graph))] if live.parts.plan is None else live.parts.plan.parts
     with GUARD.inside:
         declared = by_node(platform.device, live.recorder.said, live.recorder.called)
@@ -1207,7 +1126,7 @@ def _refusal(live: OpenCapture, made: Any, frame: FrameType | None) -> errors.Ra
         if not race.certain:
             live.note('note', None, str(race).replace('\n', ''), race.second.at)
     if not report.certain:
-        return None
+        return
     race = report.certain[0]
     more = f' There are {len(report.certain) - 1} more: see error.races.' if report.certain[1:] else ''
     error = errors.RaceError(
@@ -1219,7 +1138,7 @@ def _refusal(live: OpenCapture, made: Any, frame: FrameType | None) -> errors.Ra
         remedy=race.remedy,
     )
     error.races = report
-    return error
+    raise error
 
 
 def capture(

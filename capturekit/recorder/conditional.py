@@ -60,7 +60,6 @@ class FramePlaces:
         self._containers: dict[tuple[int, Any], tuple[str, Any]] = {}
         self._places: dict[int, tuple[int, Any]] = {}
         self._array = array
-        self._seen: dict[int, Any] = {}
         self.frames: dict[int, FrameType] = {}
         while frame is not None and len(self.frames) < _CALLERS:
             if not is_foreign_frame(frame):
@@ -76,11 +75,11 @@ class FramePlaces:
         if isinstance(value, (self._array, *_NUMBERS)):
             self.found[key] = name, value
             return
-        if not depth or len(self._seen) >= _LOOKED_AT or isinstance(value, (str, bytes, np.ndarray, type(None))):
+        if not depth or len(self._places) >= _LOOKED_AT or isinstance(value, (str, bytes, np.ndarray, type(None))):
             return
         self._containers[key] = name, value
-        if id(value) not in self._seen:
-            self._seen[id(value)], self._places[id(value)] = value, key
+        if id(value) not in self._places:
+            self._places[id(value)] = key
             if isinstance(value, (list, deque)):
                 self.lists[id(value)] = len(value)
             for part, label, inner in _inside(value):
@@ -135,7 +134,7 @@ def _inside(value: Any) -> list[tuple[Any, str, Any]]:
         return [(key, f'[{key!r:.40}]', one) for key, one in keys if isinstance(key, (str, int, float, tuple, bytes))]
     if isinstance(value, FunctionType):
         cells = zip(value.__code__.co_freevars, value.__closure__ or ())
-        return [(name, f'.{name}', cell.cell_contents) for name, cell in cells if _filled(cell)]
+        return [(name, f'.{name}', _of_slot(cell, None)) for name, cell in cells]
     if isinstance(value, MethodType):
         return [('__self__', '', value.__self__)]
     if isinstance(value, ModuleType):
@@ -146,10 +145,10 @@ def _inside(value: Any) -> list[tuple[Any, str, Any]]:
     if isinstance(value, type):
         return _attributes(vars(value)) if module not in _KEEPERS else []
     slots = [
-        (name, f'.{name}', one.__get__(value))
+        (name, f'.{name}', _of_slot(one, value))
         for kind in type(value).__mro__
         for name, one in vars(kind).items()
-        if name != '__dict__' and isinstance(one, MemberDescriptorType) and _has(one, value)
+        if name != '__dict__' and isinstance(one, MemberDescriptorType)
     ]
     return slots + _attributes(getattr(value, '__dict__', {}))
 
@@ -160,18 +159,12 @@ def _attributes(values: Any) -> list[tuple[Any, str, Any]]:
     return [(name, f'.{name}', one) for name, one in list(values.items())]
 
 
-def _filled(cell: CellType) -> bool:
+def _of_slot(slot: CellType | MemberDescriptorType, value: Any) -> Any:
+    """What a variable of a closure, or a slot of an object, holds; None where it is not assigned yet."""
     try:
-        return cell.cell_contents is not None
-    except ValueError:  # not assigned yet
-        return False
-
-
-def _has(member: MemberDescriptorType, value: Any) -> bool:
-    try:
-        return member.__get__(value) is not None
-    except AttributeError:  # not assigned yet
-        return False
+        return slot.cell_contents if isinstance(slot, CellType) else slot.__get__(value)
+    except (ValueError, AttributeError):
+        return None
 
 
 def is_used_again(frame: FrameType, name: str) -> bool:
@@ -197,9 +190,7 @@ class Branch:
     """One body of a decision: what its ``with`` block records runs when the device decides so. It is entered once."""
 
     def __init__(self, live: OpenCapture, decision: Decision, number: int) -> None:
-        self._live = live
-        self._decision = decision
-        self._number = number
+        self._live, self._decision, self._number = live, decision, number
         self._state = 'new'
         self._places: FramePlaces | None = None
         self._way_out: tuple[str, Place] | None = None
@@ -282,8 +273,7 @@ class Branches:
     """The bodies of ``cap.if_else`` and ``cap.switch``: ``with`` each of them; nothing may be recorded in between."""
 
     def __init__(self, live: OpenCapture, decision: Decision) -> None:
-        self._live = live
-        self._decision = decision
+        self._live, self._decision = live, decision
         self._all = tuple(Branch(live, decision, number) for number in range(len(decision.bodies)))
 
     def __enter__(self) -> tuple[Branch, ...]:
@@ -333,9 +323,8 @@ def decided(
         raise TypeError(f'the condition must be boolean or a whole number, not {condition.dtype}: compare first')
     decision = Decision(decides, condition, limit, here(), bodies=[0] * count)
     with uninterrupted(), GUARD.lock:
-        assert live.memory is not None
-        live.memory.keep(condition)
-        GUARD.bodies.decide(live, decision, count, is_dropped(frame))
+        live.graph_memory.keep(condition)
+        GUARD.bodies.decide(live, decision, is_dropped(frame))
     return decision
 
 
@@ -456,9 +445,6 @@ def _write(targets: Any, found: Any, branch: Branch, what: str) -> None:
     for (_path, target), (_other, value) in zip(into, values) if branch.wrong is None else ():
         if target is not None and target is not value:
             target[...] = value
-
-
-# -- trees --------------------------------------------------------------------------------------------------------
 
 
 def _items(tree: Any) -> list[tuple[Any, str, Any]] | None:

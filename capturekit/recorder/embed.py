@@ -21,7 +21,7 @@ from capturekit.model.cleanup import uninterrupted
 from capturekit.model.counted import counted
 from capturekit.model.ledger import Lane, covers
 from capturekit.model.recording import Recording
-from capturekit.model.rules import Code, Mode
+from capturekit.model.rules import Code, Mode, Operation
 from capturekit.model.source_line import here
 
 #: The kinds of nodes that a child graph can't hold.
@@ -46,11 +46,10 @@ def embed(live: OpenCapture, graph: Any) -> None:
         lane = _lane(live)
         _shares_no_memory(live, graph)
         _one_at_a_time(live, lane, graph)
-        GUARD.work.work_on(lane.stream, 'Capture.embed()', lambda: _add(live, lane.stream, graph))
+        GUARD.work.on_stream(Operation.WORK, 'Capture.embed()', lane.stream, lambda: _add(live, lane.stream, graph))
         turns = frozenset(graph._state.memory.turns)
         live.recorder.embedded.append((graph.graph, turns, lane.capture, lane.number, lane.segment))
-        assert live.memory is not None
-        graph._state.lend(live.memory)
+        graph._state.lend(live.graph_memory)
         live.note('embedded', lane, f'a graph of {counted(graph.recording.node_count, "node")}', here())
 
 
@@ -61,16 +60,15 @@ def _refused(rule: str, remedy: str, cuda_error: str = '') -> errors.Unsupported
 
 
 def _fits(live: OpenCapture, graph: Graph) -> None:
-    plan = graph._state.plan
+    plan, rule = graph._state.plan, ''
     kinds = {info.kind for info in live.platform.device.node_infos(graph.graph)}
     if plan is not None and not plan.plain:
         rule = 'It is launched in several parts, with checks or calls of the host in between.'
     elif found := sorted(kinds & _NOT_INSIDE):
         rule = f'A child graph can not hold {" or ".join(found)} nodes.'
-    else:
-        return
-    remedy = 'Record its code in this block instead, or launch the graphs one after the other.'
-    raise _refused(rule, remedy=remedy, cuda_error=Code.cudaErrorNotSupported.name)
+    if rule:
+        remedy = 'Record its code in this block instead, or launch the graphs one after the other.'
+        raise _refused(rule, remedy, Code.cudaErrorNotSupported.name)
 
 
 def _lanes_on_its_devices(live: OpenCapture, graph: Graph) -> None:
@@ -111,16 +109,13 @@ def _one_at_a_time(live: OpenCapture, lane: Lane, graph: Graph) -> None:
 
 def _shares_no_memory(live: OpenCapture, graph: Graph) -> None:
     """Refuse a graph of a memory group where launches can't take turns, or inside of a graph of its own group."""
-    memory = live.memory
-    assert memory is not None
-    if not graph._state.memory.turns:
-        return
-    own = memory.share is not None and memory.share.turns in graph._state.memory.turns
-    if own or live.recorder.into:
+    turns, share, rule = graph._state.memory.turns, live.graph_memory.share, ''
+    if share is not None and share.turns in turns:
+        rule = 'The graph shares memory with the graph around it, and both would use it at once.'
+    elif turns and live.recorder.into:
         rule = 'The graph shares memory with others, and launches of the graph around it would not take turns.'
-        if own:
-            rule = 'The graph shares memory with the graph around it, and both would use it at once.'
-        raise _refused(rule, remedy='Record one of the two without memory=.')
+    if rule:
+        raise _refused(rule, 'Record one of the two without memory=.')
 
 
 def _add(live: OpenCapture, stream: int, graph: Graph) -> None:

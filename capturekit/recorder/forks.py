@@ -60,24 +60,17 @@ class LaneStreams:
         for priority, device in lanes:
             key = (device, priority, among)
             with self._lock:
-                stream = None if live is None else self._joined(key, source, live.recorder.lane_streams)
-                if stream is None:
-                    free = self._free(platform, key)
-                    stream = free.pop(0) if free else None
+                own = [] if live is None else live.recorder.lane_streams
+                # joined into another lane, its next work would wait for what it has done there
+                kept = [n for n, one in enumerate(own) if (one.capturekit_key, one.capturekit_source) == (key, source)]
+                free = [] if kept else self._free(platform, key)
+                stream = own.pop(kept[0]) if kept else free.pop(0) if free else None
             if stream is None:
                 with GUARD.on(device, platform):
                     stream = platform.cupy.cuda.Stream(non_blocking=True, priority=priority)
                 stream.capturekit_key = key
             stream.capturekit_source = source
             taken.append(stream)
-
-    @staticmethod
-    def _joined(key: Key, source: tuple[int, int], streams: list[Any]) -> Any:
-        for number, stream in enumerate(streams):
-            # joined into another lane, its next work would wait for what it has done there
-            if stream.capturekit_key == key and stream.capturekit_source == source:
-                return streams.pop(number)
-        return None
 
     @staticmethod
     def _free(platform: Platform, key: Key) -> list[Any]:
@@ -108,13 +101,11 @@ class LaneScope:
     """
 
     def __init__(self, stream: Any, number: int, device: int, ptr: int, of: Any) -> None:
-        self.stream = stream
-        self.number = number
-        self.device = device
+        self.stream, self.number, self.device = stream, number, device
         #: The stream's handle.
         self.ptr = ptr
         self._device = of
-        #: For each time that it was entered and not left: whether its device was current already.
+        #: For each time that it was entered and not left: whether only the stream was switched, within a capture.
         self._stays: list[bool] = []
 
     def __cuda_stream__(self) -> tuple[int, int]:
@@ -141,40 +132,25 @@ class LaneScope:
         return bool(self.stream.done)
 
     def __enter__(self) -> LaneScope:
-        if GUARD.lives and GUARD.streams.enter_lane(self.stream, self.ptr, self._device, sys._getframe(1)):
-            self._stays.append(True)
-            return self
-        self._stays.append(self._no_switch())
-        self._of_device('__enter__', self._stays[-1])
-        try:
-            self.stream.__enter__()
-        except BaseException:
-            self._of_device('__exit__', self._stays.pop(), None, None, None)
-            raise
+        at_once = bool(GUARD.lives) and GUARD.streams.enter_lane(self.stream, self.ptr, self._device, sys._getframe(1))
+        if not at_once:
+            self._device.__enter__()
+            try:
+                self.stream.__enter__()
+            except BaseException:
+                self._device.__exit__(None, None, None)
+                raise
+        self._stays.append(at_once)
         return self
 
-    def _no_switch(self) -> bool:
-        """Whether the device is current already, in a capture: then the guard need not be told that it is entered."""
-        if not GUARD.lives or GUARD.inside.policy is not None:
-            return False
-        return GUARD.state.current_device() == self.device
-
-    def _of_device(self, name: str, stays: bool, *exc: Any) -> None:
-        if stays:
-            GUARD.own(f'cupy.cuda.device.Device.{name}', self._device, *exc)
-        else:
-            getattr(self._device, name)(*exc)
-
     def __exit__(self, *exc: Any) -> None:
-        if self._stays[-1] and GUARD.lives:
-            frame = sys._getframe(1)
-            if GUARD.streams.leave_lane(self.stream, self.ptr, self._device, frame, *exc):
-                self._stays.pop()
-                return
+        leave = GUARD.streams.leave_lane
+        if self._stays.pop() and GUARD.lives and leave(self.stream, self.ptr, self._device, sys._getframe(1), *exc):
+            return
         try:
             self.stream.__exit__(*exc)
         finally:
-            self._of_device('__exit__', self._stays.pop() and self._no_switch(), *exc)
+            self._device.__exit__(*exc)
 
     def __repr__(self) -> str:
         return f'<lane {self.number} of a fork, stream {self.ptr:#x}, device {self.device}>'
@@ -229,13 +205,13 @@ class Fork:
         # the wrapper has the answer for a graphed function, which sees its caller's stream
         plain = mine is not None and mine.caller is None
         self._parent = parent = GUARD.state.current_stream() if plain else platform.cupy.cuda.get_current_stream()
-        self._handle = handle = int(parent.ptr)
+        self._handle = handle = int(parent.__dict__['ptr'])
         lane = GUARD.ledger.lanes.get(handle) if GUARD.lives else None
         self._live = None if lane is None else GUARD.lives.get(lane.capture)
         streams = self._streams = []
         devices, of = self._places(platform)
         try:
-            at_once = None if lane is None else GUARD.events.capture_of(handle)
+            at_once = None if lane is None else GUARD.state.on_lanes(handle)
             if at_once is not None and {*devices} != {at_once.capture.origin.device}:
                 at_once = None
             event = None if at_once is not None else parent.record()
@@ -248,10 +224,11 @@ class Fork:
         except BaseException:
             self._give(streams)
             raise
-        self._lanes = tuple(
+        lanes = [
             LaneScope(stream, number, devices[number], stream.__dict__['ptr'], of[number])
             for number, stream in enumerate(streams)
-        )
+        ]
+        self._lanes = (*lanes,)
         return self._lanes
 
     def _places(self, platform: Platform) -> tuple[Sequence[int], Sequence[Any]]:
@@ -280,32 +257,23 @@ class Fork:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._lanes is not None
-        try:
-            if error is None:
-                self._join_all()
-            else:
-                self._join_anyway(error)
-        finally:
-            self._give(self._streams)
-
-    def _join_all(self) -> None:
+        """Join the lanes. If the body failed they are still joined, so that later work is ordered."""
         assert self._lanes is not None
         lanes = [lane.ptr for lane in self._lanes]
-        live = GUARD.events.capture_of(self._handle, lanes)
-        if live is not None:
-            GUARD.events.join(live, self._handle, lanes, sys._getframe(2))
-            return
-        for lane in self._lanes:
-            self._join(lane)
-
-    def _join_anyway(self, error: BaseException) -> None:
-        """The body failed: eager lanes are still joined, so that later work is ordered; the exception goes on."""
-        for lane in self._lanes or ():
-            try:
-                self._join(lane)
-            except RuntimeError as second:
-                error.add_note(f'capturekit: lane {lane.number} was not joined: {second}')
+        try:
+            live = GUARD.state.on_lanes(self._handle, *lanes) if error is None else None
+            if live is not None:
+                GUARD.events.join(live, self._handle, lanes, sys._getframe(1))
+                return
+            for lane in self._lanes:
+                try:
+                    self._join(lane)
+                except RuntimeError as second:
+                    if error is None:
+                        raise
+                    error.add_note(f'capturekit: lane {lane.number} was not joined: {second}')
+        finally:
+            self._give(self._streams)
 
     def _give(self, streams: list[Any]) -> None:
         """Streams go back to the stock; those of an open capture only when it has ended, or to its own later forks."""
@@ -380,9 +348,6 @@ def fork(n: int | None = None, *, priority: Priority = None, devices: Devices = 
             entering, there is no such device.
     """
     return Fork(n, priority, None, devices)
-
-
-# -- ``parallel()``: branches, plain callables, assigned to lanes; in a capture or eagerly ----------------------------
 
 
 #: How branches are assigned to lanes, by name: number of branches, number of lanes -> each branch's lane.

@@ -26,5 +26,5 @@ def by_hand(cp: Any, mode: Mode = Mode.RELAXED, *, non_blocking: bool = True) ->
     with watch(), stream:
         stream.begin_capture(int(mode))
         yield made
-        assert GUARD.platform.device.stream_status(stream.ptr) is CaptureStatus.ACTIVE
+        assert GUARD.state.platform.device.stream_status(stream.ptr) is CaptureStatus.ACTIVE
         made.graph = stream.end_capture()

@@ -32,7 +32,7 @@ def watched(cp: Any, no_garbage: None) -> Iterator[Any]:
 
 def went_on(cp: Any, s: Any, x: Any) -> None:
     """The capture that is open on a stream goes on to a good graph."""
-    assert GUARD.platform.device.stream_status(s.ptr) is CaptureStatus.ACTIVE
+    assert GUARD.state.platform.device.stream_status(s.ptr) is CaptureStatus.ACTIVE
     with s:
         y = x * 2
         graph = s.end_capture()
@@ -71,7 +71,7 @@ def test_work_without_the_stream_being_current(watched: Any, kind: str, in_place
     assert not re.search(r'\bcap\b', str(found.value))
     went_on(cp, s, x)
     np.testing.assert_array_equal(x.get(), np.arange(4.0))
-    assert GUARD.platform.device.stream_status(other.ptr) is CaptureStatus.NONE
+    assert GUARD.state.platform.device.stream_status(other.ptr) is CaptureStatus.NONE
 
 
 def test_questions_meanwhile_are_about_the_legacy_stream(watched: Any) -> None:
@@ -181,7 +181,7 @@ def test_a_lost_capture_is_told_in_the_words_of_the_script(watched: Any, current
     with s if current else contextlib.nullcontext():
         s.begin_capture()
         with contextlib.suppress(Exception):
-            GUARD.platform.device.device_synchronize()
+            GUARD.state.platform.device.device_synchronize()
         with pytest.raises(ck.InvalidatedError, match='Make that call before `begin_capture'):
             s.end_capture()
 

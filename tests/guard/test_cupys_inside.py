@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.guard.patching import in_order, signature_of
+from capturekit.guard.patching import in_order, places_of
 
 ROOT = Path(__file__).parents[2]
 CODE = """
@@ -113,25 +113,14 @@ def test_arguments_by_name_count_as_by_place(sim: Any) -> None:
 @pytest.mark.parametrize(
     ('text', 'told'),
     [
-        ('memcpy(intptr_t dst, intptr_t src, size_t size, int kind)', 'dst src size kind'),
-        ("get(self, stream=None, order=u'C', bool blocking=True) -> ndarray", 'self stream= order= blocking='),
-        ('f(a, /, b, *, c=(1, 2), **rest)', 'a/ b *c= **rest'),
-        ('f(a, *args)', 'a *args'),
-        ('done()', ''),
-        *((text, None) for text in ('', 'Waits for an event.', 'f(a[, b])')),
+        ("get(self, stream=None, order=u'C', bool blocking=True) -> ndarray", 'self stream order blocking'),
+        ('f(a, /, b=(1, 2), *, c=3, **rest)', 'a b'),
+        ('f(a, *args)', 'a'),
+        *((text, '') for text in ('done()', '', 'Waits for an event.', 'f(a[, b])')),
     ],
 )
-def test_what_extension_modules_tell(text: str, told: str | None) -> None:
-    found = signature_of(extension(f'{text}\n\nMore is said here.'))
-    if found is None:
-        assert told is None
-        return
-    forms = {'POSITIONAL_ONLY': '{}/', 'KEYWORD_ONLY': '*{}', 'VAR_POSITIONAL': '*{}', 'VAR_KEYWORD': '**{}'}
-    names = [
-        forms.get(one.kind.name, '{}').format(one.name) + ('' if one.default is one.empty else '=')
-        for one in found.parameters.values()
-    ]
-    assert ' '.join(names) == told
+def test_what_extension_modules_tell(text: str, told: str) -> None:
+    assert ' '.join(places_of(extension(f'{text}\n\nMore is said here.'))) == told
 
 
 def test_only_what_follows_is_put_in_its_place() -> None:

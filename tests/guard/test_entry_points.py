@@ -267,7 +267,7 @@ def test_every_seam_that_was_met_on_a_gpu_is_in_the_table() -> None:
 
 def test_every_draw_of_curand_is_met(sim: Any) -> None:
     draws = {name for name in vars(resolve('cupy_backends.cuda.libs.curand')) if name.startswith('generate')}
-    met = {entry.name for entry in ENTRIES if entry.method == 'curand_draw'}
+    met = {entry.name for entry in ENTRIES if entry.verb == 'draws.curand_draw'}
     assert len(draws) > 5
     assert draws - met == {'generateSeeds'} & draws
 

@@ -253,7 +253,7 @@ def test_unjoined_and_lost_captures_end_as_cupys_errors(cp: Any) -> None:
     del y
     with watch():
         side.begin_capture()
-        device = ck.guard.GUARD.platform.device
+        device = ck.guard.GUARD.state.platform.device
         with ck.guard.GUARD.inside, pytest.raises(ck.model.errors.CudaCallError):
             device.stream_synchronize(side.ptr)
         with pytest.raises(cp.cuda.runtime.CUDARuntimeError) as lost:

@@ -194,7 +194,7 @@ def test_each_step_of_the_device_may_fail(
 OUR_STEPS: list[tuple[Any, str]] = [
     (GUARD, 'install'),
     (GUARD.captures, 'opened'),
-    (GUARD.allocators, 'refresh'),
+    (GUARD.allocators, 'to_lane'),
     (GUARD.lanes, 'find_work'),
     (GUARD.verdicts, 'check'),
     (GUARD.captures, 'gone'),
