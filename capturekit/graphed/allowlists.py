@@ -41,8 +41,8 @@ OUTSIDE = {
 }
 
 #: Modules of NumPy whose functions all read files; and those whose functions read the options for printing.
-OF_FILES = _set('numpy._core.memmap numpy.core.memmap numpy.lib.format numpy.lib._format_impl numpy.lib._datasource')
-OF_PRINTING = _set('numpy._core.arrayprint numpy.core.arrayprint')
+OF_FILES = _set('numpy._core.memmap numpy.lib.format numpy.lib._format_impl numpy.lib._datasource')
+OF_PRINTING = _set('numpy._core.arrayprint')
 #: Modules of NumPy whose texts depend on more options, and their functions that make texts.
 OF_TEXTS = _set('numpy.polynomial._polybase numpy.ma.core')
 MAKING_TEXTS = _set('__str__ __repr__ __format__')

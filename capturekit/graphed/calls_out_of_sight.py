@@ -18,6 +18,7 @@ from capturekit.graphed.allowlists import SPECIAL, makes_unknown, owner_of, read
 from capturekit.graphed.code_reads import nested
 from capturekit.graphed.hidden_state import FILES
 from capturekit.graphed.stack_steps import call_of
+from capturekit.graphed.value_changes import kept_in
 from capturekit.graphed.watched_values import WatchedValue
 from capturekit.model.class_layout import among, bases_of, dictionary_of_class, name_of
 from capturekit.model.code_steps import Does, steps_of
@@ -78,15 +79,10 @@ def handed_on(
 
 def _makers_in(kept: Kept) -> Iterator[type]:
     """The classes whose methods are in a value: ``datetime.fromisoformat`` makes an object without naming its class."""
-    todo, seen = [kept], set[int]()
-    while todo:
-        one = todo.pop()
+    for one in kept_in(kept):
         bound: Any = one.value.__self__ if type(one.value) is types.BuiltinFunctionType else None
         if issubclass(type(bound), type):
             yield bound
-        if id(one) not in seen:
-            seen.add(id(one))
-            todo += one.parts
 
 
 def classes_called(entries: list[WatchedValue], codes: list[CodeType]) -> Iterator[str]:

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.graphed.array_blocks import layout_of
-from capturekit.graphed.sharing import extent_of
+from capturekit.graphed.array_blocks import extent_of, layout_of
 from capturekit.graphed.watched_values import WatchedValue
 from capturekit.model.class_layout import MISSING, among, form_of_class
 from capturekit.model.kept_values import DEFAULT_FACTORY, UNCHANGING, Kept, answers_of, contents_of

@@ -8,18 +8,19 @@ only this class is read. What is found unread is still compared by identity.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
 from capturekit.graphed.allowlists import FUNCTION_PARTS
+from capturekit.graphed.calls_followed import RunRecord
 from capturekit.graphed.code_reads import names_shown
 from capturekit.graphed.reasons import Reason
 from capturekit.graphed.stack_steps import call_of
-from capturekit.graphed.watched_values import Holder, Meetings, WatchedValue
+from capturekit.graphed.value_changes import kept_in
+from capturekit.graphed.watched_values import WatchedValue
 from capturekit.model.class_layout import bases_of
 from capturekit.model.code_steps import CodeStep, Does, steps_of
-from capturekit.model.kept_values import Kept
 
 #: The names that a value is asked for; None: all that the code names, for the value gets elsewhere.
 _Asked = set[str] | None
@@ -100,34 +101,17 @@ def _is_checked(steps: list[CodeStep], number: int) -> bool:
 
 
 class ReadPaths:
-    """Which watched values a run can have read.
+    """Which watched values a run can have read."""
 
-    Arguments:
-        entries: the watched values.
-        meetings: where they met what they hold.
-        codes: the user's code that ran, the lines of it that ran (None: any), and its globals by id.
-        asked: the names of attributes that code has in texts.
-        holders: the objects whose attributes are watched.
-        classes: the classes of what the caller gave.
-        full: the objects and classes that the code asks for any attribute, by id.
-    """
-
-    def __init__(
-        self,
-        entries: Iterable[WatchedValue],
-        meetings: Meetings,
-        codes: Iterable[tuple[CodeType, set[int] | None, int]],
-        asked: set[str],
-        holders: list[Holder],
-        classes: Iterable[type],
-        full: set[int],
-    ) -> None:
-        self._full = full
-        self._asked = asked
-        self._entries = list(entries)
+    def __init__(self, run: RunRecord) -> None:
+        meetings, holders = run.values.meetings, run.holders.by_id.values()
+        #: The objects and classes that the code asks for any attribute, by id; the names of attributes in texts.
+        self._full = set(run.names.full)
+        self._asked = run.names.strings | run.names.asked_for
+        self._entries = list(run.values.entries.values())
         self._loads = _Loads({}, {})
-        for code, lines, globals_ in codes:
-            self._loads.add_all(code, lines, globals_)
+        for code, globals_ in run.code.globals_of.values():
+            self._loads.add_all(code, run.lines.of(code), globals_)
         #: By the id of an object: what the code can have asked it for.
         self._used: dict[int, _Asked] = dict.fromkeys(meetings.roots)
         #: The classes of which the code only asks whether an object is of them, by id.
@@ -135,7 +119,7 @@ class ReadPaths:
         #: Whether the code calls Python's own ``isinstance`` by that name.
         self._own_checks = any(e.key in _CHECKS and not e.where().startswith('builtin ') for e in self._entries)
         #: The classes that are used, or of which an object is, by id.
-        self._classes = {id(base) for cls in classes for base in bases_of(cls)}
+        self._classes = {id(base) for cls in run.given.of_class for base in bases_of(cls)}
         self._objects = {id(holder.value): holder.value for holder in holders}
         #: The objects of which only what the user's code names is read.
         self._named = {id(holder.value) for holder in holders if holder.owned and not holder.whole}
@@ -148,8 +132,8 @@ class ReadPaths:
         self._within = {key: list(found) for key, found in meetings.met.items()}
         self._read: set[int] = set()
         for entry in self._entries:
-            for value in _inside(entry.kept):
-                self._within.setdefault(id(value), []).append(entry)
+            for one in kept_in(entry.kept):
+                self._within.setdefault(id(one.value), []).append(entry)
         self._follow()
 
     def reads(self, entry: WatchedValue) -> bool:
@@ -179,7 +163,7 @@ class ReadPaths:
                 return
             for entry in found:
                 self._read.add(id(entry))
-                for value in _inside(entry.kept):
+                for value in (one.value for one in kept_in(entry.kept)):
                     asked = self._next(entry) if value is entry.kept.value else None
                     _join(self._used, id(value), asked)
                     self._classes_of([id(value)], asked is not None and asked <= _CHECKED)
@@ -240,15 +224,3 @@ def _is_of_an_object(entry: WatchedValue) -> bool:
     if entry.kind == 'function':
         return entry.key not in FUNCTION_PARTS
     return entry.kind in ('attribute', 'slot') and not issubclass(type(entry.holder), (ModuleType, type))
-
-
-def _inside(kept: Kept) -> Iterator[Any]:
-    """A kept value, and the values in it."""
-    todo, seen = [kept], set[int]()
-    while todo:
-        one = todo.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        yield one.value
-        todo += one.parts

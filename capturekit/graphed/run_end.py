@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from capturekit.graphed.allowlists import FAR, OF_PYTHON, SPECIAL
+from capturekit.graphed.array_blocks import overlap
 from capturekit.graphed.calls_followed import RunRecord
 from capturekit.graphed.calls_out_of_sight import classes_called, classes_of_files, handed_on
 from capturekit.graphed.carried_state import CarriedState
@@ -22,9 +23,8 @@ from capturekit.graphed.read_paths import ReadPaths
 from capturekit.graphed.reasons import Reason, Why
 from capturekit.graphed.sets_made import ADD, is_another_name_of_sets, is_only_asked, orders_of_sets
 from capturekit.graphed.settings import ERRORS, HANDLED
-from capturekit.graphed.sharing import holds_containers, overlap
 from capturekit.graphed.state_changes import StateChanges
-from capturekit.graphed.value_changes import ValueDifference, containers, difference, replaced
+from capturekit.graphed.value_changes import ValueDifference, containers, difference, kept_in, replaced
 from capturekit.graphed.value_flow import CodeThatRan, Counts, kept_reads, kept_times, reckoned_numbers
 from capturekit.graphed.watched_objects import is_uncompiled
 from capturekit.graphed.watched_values import Holder, OtherNumbers, WatchedValue, itself
@@ -58,7 +58,7 @@ def finish(
     """
     if reads or run.values.keeper.has_numbers or 'type' in run.names.attributes:
         run.values.depends_on(ERRORS)  # the code may compute with numbers of NumPy's
-    paths = _paths(run)
+    paths = ReadPaths(run)
     _follow_times(run)
     changes = StateChanges(run)
     carries = not not_repeated and not any(paths.reach(lock) for lock in run.met.locks)
@@ -119,15 +119,6 @@ def _doubts(run: RunRecord, failure: BaseException | None, paths: ReadPaths) -> 
     if name is not None:
         run.doubts.say(f'the function asks an array for {name}, which can not be compared')
     run.doubts.unwatchable = list(dict.fromkeys(run.doubts.unwatchable))
-
-
-def _paths(run: RunRecord) -> ReadPaths:
-    """Which watched values the run can have read."""
-    asked = run.names.strings | run.names.asked_for
-    codes = [(code, run.lines.of(code), globals_) for code, globals_ in run.code.globals_of.values()]
-    holders = list(run.holders.by_id.values())
-    entries, meetings = run.values.entries.values(), run.values.meetings
-    return ReadPaths(entries, meetings, codes, asked, holders, run.given.of_class, set(run.names.full))
 
 
 def _handed_on(run: RunRecord, paths: ReadPaths) -> Iterator[str]:
@@ -207,17 +198,9 @@ def _arrays_of(run: RunRecord, carried: CarriedState | None) -> list[Any]:
     """The arrays that the run reached, without those that carried state passes to launches as arguments."""
     if carried is None:
         return list(run.values.keeper.arrays.values())
-    found: dict[int, Any] = {}
-    seen: set[int] = set()
-    todo = [entry.kept for entry in run.values.entries.values()]
-    while todo:
-        kept = todo.pop()
-        if kept.kind == 'same' and id(kept.value) in run.values.keeper.arrays:
-            found[id(kept.value)] = kept.value
-        if kept.parts and id(kept) not in seen:
-            seen.add(id(kept))
-            todo += kept.parts
-    return list(found.values())
+    arrays = run.values.keeper.arrays
+    every = (one for entry in run.values.entries.values() for one in kept_in(entry.kept))
+    return list({id(one.value): one.value for one in every if one.kind == 'same' and id(one.value) in arrays}.values())
 
 
 def _let_go(run: RunRecord) -> None:
@@ -366,7 +349,7 @@ def _written(run: RunRecord, changes: StateChanges | None) -> Reason | None:
 
 def _replacing(entries: Sequence[WatchedValue]) -> Reason | None:
     """Say where the run has put a container in the place of an equal one: others may hold the one that was there."""
-    entries = [entry for entry in entries if holds_containers(entry)]
+    entries = [entry for entry in entries if entry.holds_containers]
     if all(then is now for then, now in containers((entry.kept, entry.read()) for entry in entries)):
         return None
     for entry in entries:

@@ -150,6 +150,17 @@ def _other(value: Any, kept: Kept) -> ValueDifference:
     return ValueDifference('', f'is {now} and was {before}')
 
 
+def kept_in(kept: Kept) -> Iterator[Kept]:
+    """A kept value, and those in it, at any depth."""
+    todo, seen = [kept], set[int]()
+    while todo:
+        one = todo.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            todo += one.parts
+
+
 #: Kinds of kept values that are no containers, or are compared by identity.
 ALONE = frozenset({'plain', 'same', 'method', 'carried'})
 

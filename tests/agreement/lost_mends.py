@@ -14,6 +14,8 @@ from capturekit.graphed import (
     binding,
     calls_followed,
     code_watch,
+    hidden_state,
+    recordable,
     run_end,
     settings,
     stream_order,
@@ -22,7 +24,6 @@ from capturekit.graphed import (
     watch,
     watched_objects,
 )
-from capturekit.graphed.code_reads import CodeNames
 from capturekit.graphed.environment import Environment
 from capturekit.graphed.running import Result
 from capturekit.graphed.watched_objects import GivenValues
@@ -159,9 +160,9 @@ def _through(position: int) -> Callable[[Any], Any]:
 
 def _only_constant_names(original: Any) -> Any:
     def names_of(code: Any) -> Any:
-        values = list(original(code))
-        values[4] = False  # everything
-        return CodeNames(*values)
+        found = original(code)
+        found.unknown = ''
+        return found
 
     return names_of
 
@@ -240,11 +241,11 @@ LOST: tuple[LostMend, ...] = (
     LostMend('3 opaque arguments', 1164, r'A_a\d+ = (Row|Table|Grown|bytearray|array|dict)', (_replaced(WatchedValues, 'watch', _no_contents),)),
     LostMend('4 computed names', 287, r'getattr|vars|fields', (_replaced(calls_followed, 'reads', _only_arguments),
              _replaced(code_watch, 'names_of', _only_constant_names))),
-    LostMend('5 a refusal that is caught', 59, r'except BaseException', (_gives(variant_recorder, 'must_not_refuse'),)),
+    LostMend('5 a refusal that is caught', 59, r'except BaseException', (_gives(recordable, 'must_not_refuse'),)),
     LostMend('6 an allocator of its own', 1004, r'POOL', (_replaced(Allocators, 'pool_malloc', _through(1)),
              _replaced(Allocators, 'allocator_set', _as_before),
              _replaced(variant_recorder.VariantRecorder, '_source', _kept_where_it_lies))),
-    LostMend('7 changed twice', 4240, r'VOICE = ValueError\(B\)', (_gives(variant_recorder, 'must_reach_known_arrays'),), (_visible('ValueError'),)),
+    LostMend('7 changed twice', 4240, r'VOICE = ValueError\(B\)', (_gives(recordable, 'must_reach_known_arrays'),), (_visible('ValueError'),)),
     LostMend('8 imports in the function', 318, r'    (from|import) settings', (_gives(code_watch.CodeWatch, '_imported'),)),
     LostMend('9 threads', 1498, r'threading\.Thread', (_replaced(Effects, 'thread_fed', _through(1)), _gives(Doubts, 'add'))),
     LostMend('10 cached helpers', 19841, r'lru_cache', (_visible('_lru_cache_wrapper'), _gives(Doubts, 'add'))),
@@ -267,13 +268,13 @@ LOST: tuple[LostMend, ...] = (
     LostMend('24 memory of the host', 11848, r'out=HOST', (_gives(Arrays, '_fills'), _gives(run_end, '_written'))),
     LostMend('25 events that are returned', 1989, r'return y, (e|cp)', (
         lambda: mock.patch.object(answering, 'only_arrays', _all_arrays),
-        lambda: mock.patch.object(variant_recorder, 'only_arrays', _all_arrays), _gives(variant_recorder, 'must_leave_nothing')),
+        lambda: mock.patch.object(variant_recorder, 'only_arrays', _all_arrays), _gives(recordable, 'must_leave_nothing')),
         (_gives(pytree, '_has_finalizer', False),)),
     LostMend('26 bases of classes', 39074, r'__bases__', (_without(bases=None),)),
     LostMend('27 static methods', 42, r'staticmethod', (_replaced(binding.AsFunction, '__get__', _always_bound),)),
-    LostMend('29 standard files', 1271, r'class Tee', (_gives(settings, 'output_now', (_always, True)), _gives(watched_objects, 'is_as_it_was', _always))),
+    LostMend('29 standard files', 1271, r'class Tee', (_gives(settings, 'output_now', (_always, True)), _gives(hidden_state, 'is_as_it_was', _always))),
     LostMend('30 errors of numbers', 185, r'def on_error', (_gives(settings, '_errors', settings.Setting(_always, True)),)),
-    LostMend('31 loggers', 77, r'class Collects', (_gives(watched_objects, 'is_logger_as', True),)),
+    LostMend('31 loggers', 77, r'class Collects', (_gives(hidden_state, 'is_logger_as', True),)),
     LostMend('32 attributes of dicts', 652, r'class Filled', (_replaced(Keeper, '_meet', _without_attributes),)),
     LostMend('33 the collector that is asked', 25, r'from gc import', (
         lambda: mock.patch.object(watch, 'OF_COLLECTOR', frozenset()), lambda: mock.patch.object(watched_objects, 'OF_COLLECTOR', frozenset()))),
