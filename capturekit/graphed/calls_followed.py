@@ -19,28 +19,20 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.graphed import allowlists, compiling, settings
+from capturekit.graphed import allowlists, compiling, ownership, settings
 from capturekit.graphed.allowlists import owner_of, reads
 from capturekit.graphed.code_reads import READERS
-from capturekit.graphed.code_watch import CodeWatch, LinesRun, is_clock
+from capturekit.graphed.code_watch import CLOCKS, CodeWatch, LinesRun
 from capturekit.graphed.collector import Before
 from capturekit.graphed.follow_time import FollowTime
 from capturekit.graphed.hidden_state import DRAWING, SEEDED, is_logger
-from capturekit.graphed.ownership import (
-    asked_by_user,
-    asks_for_backends,
-    is_cupys,
-    is_followed,
-    is_library_frame,
-    is_of_signature,
-    python_module,
-)
 from capturekit.graphed.reasons import NONE, Reason, Why
 from capturekit.graphed.return_paths import Caller
 from capturekit.graphed.watched_objects import FunctionsFound, GivenValues, HiddenParts, Holders, ValuesMet
 from capturekit.graphed.watched_values import RunParts, is_hash_of_a_value
 from capturekit.model.class_layout import MISSING, bases_of, dictionary_of_class
 from capturekit.model.cleanup import Uncollected
+from capturekit.model.host_reads import Site
 from capturekit.model.kept_values import IsArray
 from capturekit.model.plain_values import a
 from capturekit.model.source_line import is_ours
@@ -92,7 +84,7 @@ class LibraryUses:
         """Whether to skip what happens: not where somebody's code runs in the place of CuPy's."""
         if event == 'return' and frame is self.compiling:
             self.compiling = None
-        elif event == 'call' and not is_library_frame(frame, self._ownership.skip):
+        elif event == 'call' and not ownership.is_library_frame(frame, self._ownership.skip):
             self.compiling = None
             return False
         return True
@@ -103,15 +95,13 @@ class LibraryUses:
         if code is DRAWING:
             self.draws_entropy(frame)
             return
-        module = python_module(code.co_filename)
+        module = ownership.python_module(code.co_filename)
         name = code.co_name
         if not module:
             self._of_package(frame, code)
             return
         top = module.partition('.')[0]
-        if top in _SETTINGS_IN:
-            self._values.depends_on(_SETTINGS_IN[top])
-            self._holders.settle()
+        self._holders.depends_on(_SETTINGS_IN.get(top))
         if top in _OF_THREADS and name != 'RLock':  # which makes a lock, and waits for none
             self.waits = _NO_CHANGES
         if name == '_showwarnmsg' and top in ('warnings', '_py_warnings'):
@@ -124,15 +114,15 @@ class LibraryUses:
                 self._enumeration(frame)
             if top == 'logging':
                 self._logs(frame)
-            if name in ASKED_OF_WHOLE.get(top, ()) and asked_by_user(frame.f_back, self._ownership.skip):
+            if name in ASKED_OF_WHOLE.get(top, ()) and ownership.asked_by_user(frame.f_back, self._ownership.skip):
                 self._asked_of_whole(frame, module, name)
             return
-        if not asked_by_user(frame.f_back, self._ownership.skip):
+        if not ownership.asked_by_user(frame.f_back, self._ownership.skip):
             return
-        if is_of_signature(frame):
+        if ownership.is_of_signature(frame):
             return
         self.calls.add((module, name))
-        if not is_followed(code.co_filename, name):
+        if not ownership.is_followed(code.co_filename, name):
             self._doubts.add(frame, f'calls {module}.{name}')
         else:
             self._followed(frame, module, name)
@@ -140,7 +130,7 @@ class LibraryUses:
     def _of_package(self, frame: FrameType, code: CodeType) -> None:
         """Note what code of a package reads, and whether another call of it could tell anything new."""
         top = str(frame.f_globals.get('__name__', '')).partition('.')[0]
-        top = 'cupy' if is_cupys(top) else top
+        top = 'cupy' if ownership.is_cupys(top) else top
         again = self._package(frame, top, code.co_name) or code is self.compiler or code.co_flags & _SUSPENDS
         if not again and code.co_name not in ('__init__', '<module>'):
             self.done_with.add(id(code))
@@ -198,7 +188,7 @@ class LibraryUses:
         Returns whether the next call of it has to be looked at, too.
         """
         inside = str(frame.f_globals.get('__name__'))
-        if asks_for_backends(inside, name):
+        if ownership.asks_for_backends(inside, name):
             self._doubts.add(frame, 'calls a function of SciPy that asks for a backend')
             return True
         if top == 'scipy':
@@ -215,7 +205,7 @@ class LibraryUses:
             self._values.watch_state("CuPy's handling of errors", sys.modules['cupyx'].geterr)
         if name not in allowlists.OUTSIDE.get(top, ()) and not of_files:
             return False
-        if asked_by_user(frame.f_back, self._ownership.skip):
+        if ownership.asked_by_user(frame.f_back, self._ownership.skip):
             self._doubts.add(frame, f'calls {top}.{name}')
         return True
 
@@ -351,13 +341,13 @@ class PythonCalls:
         if event == 'return' and frame is importing:
             self.importing = None
             name = frame.f_locals.get('name')
-            if name not in sys.modules and asked_by_user(importing.f_back, self._ownership.skip):
+            if name not in sys.modules and ownership.asked_by_user(importing.f_back, self._ownership.skip):
                 self._doubts.add(importing.f_back, f'imports {name}, which is not found')
         elif event == 'call' and frame.f_code.co_name == '<module>':
             self._module_begins(frame, importing)
 
     def _module_begins(self, frame: FrameType, importing: FrameType) -> None:
-        if asked_by_user(importing.f_back, self._ownership.skip):
+        if ownership.asked_by_user(importing.f_back, self._ownership.skip):
             self._doubts.add(importing.f_back, f'imports {frame.f_globals.get("__name__")} for the first time')
 
     def called(self, frame: FrameType) -> None:
@@ -427,7 +417,7 @@ class PythonCalls:
 
     def _met(self, frame: FrameType, code: CodeType) -> tuple[CodeType, bool]:
         """Note that code runs for the first time; if it is the user's, watch what it names."""
-        foreign = code.co_filename.startswith(_own_folder) or is_library_frame(frame, self._ownership.skip)
+        foreign = code.co_filename.startswith(_own_folder) or ownership.is_library_frame(frame, self._ownership.skip)
         foreign = foreign or code.co_name == '<module>' or code.co_name in allowlists.ALLOCATORS
         known = self._code.codes[id(code)] = (code, foreign)
         self._code.ran_in.setdefault(id(frame.f_globals), (frame.f_globals, []))[1].append(code)
@@ -439,11 +429,11 @@ class PythonCalls:
             self._holders.name_out_of_sight(code.co_names)
         if SEEDED in code.co_names and self._lines.told:
             self._lines.follow_calls(code)
-        if is_cupys(frame.f_globals.get('__name__')):
+        if ownership.is_cupys(frame.f_globals.get('__name__')):
             self._library.inside_cupy(frame)
         elif code.co_name == '<module>':
             self._module_begins(frame, frame)
-        elif python_module(code.co_filename).partition('.')[0] in allowlists.FOLLOWED:
+        elif ownership.python_module(code.co_filename).partition('.')[0] in allowlists.FOLLOWED:
             self._functions.inside_library(frame)
         return known
 
@@ -481,21 +471,21 @@ class CallsInC:
         """Look up a function written in C that the user's code calls, directly or through the standard library."""
         code = frame.f_code
         known = self._code.codes.get(id(code))
-        if known is not None and known[1] and not python_module(code.co_filename):
+        if known is not None and known[1] and not ownership.python_module(code.co_filename):
             self._called_by_library(frame, function)
             return
         if code is DRAWING:
             return
         what = (owner_of(function), function.__name__)
         if what[1] in READERS and what[0] == 'builtins':
-            if is_of_signature(frame):
+            if ownership.is_of_signature(frame):
                 return
-            if (known is not None and not known[1]) or asked_by_user(frame, self._ownership.skip):
+            if (known is not None and not known[1]) or ownership.asked_by_user(frame, self._ownership.skip):
                 self._asked.asked(frame, what[1] == 'hasattr')
             return
         if what[0] == 'time' and self._timed(frame, function):
             return
-        self._note_setting(what)
+        self._holders.depends_on(_SETTINGS_OF.get(what))
         if what in _COPYING:
             self._uses.copied_sets.add(code.co_name)
         if (
@@ -504,9 +494,9 @@ class CallsInC:
             or self._pops_from_a_set(frame, function, what)
         ):
             return
-        if not asked_by_user(frame, self._ownership.skip):
+        if not ownership.asked_by_user(frame, self._ownership.skip):
             return
-        if what == ('builtins', 'id') and python_module(code.co_filename) in allowlists.BY_ADDRESS:
+        if what == ('builtins', 'id') and ownership.python_module(code.co_filename) in allowlists.BY_ADDRESS:
             return
         if what == ('builtins', 'hash') and ((known is not None and known[1]) or is_hash_of_a_value(frame)):
             return
@@ -514,7 +504,7 @@ class CallsInC:
             return
         self._libraries.calls.add(what)
         found = reads(function)
-        if found is None or asks_for_backends(what[0]):
+        if found is None or ownership.asks_for_backends(what[0]):
             self._doubts.add(frame, f'calls {".".join(what)}')
         elif found == 'names':
             self._doubts.add(frame, f'calls {".".join(what)} with names that are not in its code')
@@ -533,16 +523,8 @@ class CallsInC:
         if type(text) is not str or _names_attributes(text):
             return False
         if settings.is_by_locale(text):
-            self._values.depends_on(settings.LOCALE)
-            self._holders.settle()
+            self._holders.depends_on(settings.LOCALE)
         return True
-
-    def _note_setting(self, what: tuple[str, str]) -> None:
-        """Note the setting on which depends what a function does."""
-        setting = _SETTINGS_OF.get(what)
-        if setting is not None:
-            self._values.depends_on(setting)
-            self._holders.settle()
 
     def _pops_from_a_set(self, frame: FrameType, function: Any, what: tuple[str, str]) -> bool:
         """Whether the user's set loses an element: it goes on where the last ``pop`` ended, which nobody can see."""
@@ -555,17 +537,16 @@ class CallsInC:
         if function is os.urandom:
             self._libraries.draws_entropy(frame)
         elif id(function) in COUNTS_ANYWHERE:  # it warns
-            self._values.depends_on(settings.WARNINGS)
-            self._holders.settle()
+            self._holders.depends_on(settings.WARNINGS)
 
     def _timed(self, frame: FrameType, function: Any) -> bool:
         """Note where the user's code reads a clock. False if a library's code does, or if it is no clock."""
         known = self._code.codes.get(id(frame.f_code))
-        if known is None or known[1] or not is_clock(function):
+        if known is None or known[1] or not any(function is clock for clock in CLOCKS):
             return False
         line = self._doubts.line(frame)
         text = f'the function reads time.{function.__name__}(){line}: each launch would repeat the first time'
-        self._code_watch.clock.note(frame, Reason(text, Why.CLOCK))
+        self._code_watch.clock.setdefault(Site(frame.f_code, frame.f_lasti), Reason(text, Why.CLOCK))
         return True
 
 

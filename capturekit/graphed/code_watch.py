@@ -59,32 +59,6 @@ CLOCKS = (
 )  # fmt: skip
 
 
-def is_clock(function: Any) -> bool:
-    """Whether a function reads a clock and does nothing else."""
-    return any(function is clock for clock in CLOCKS)
-
-
-class ClockReadings:
-    """The clocks that a run has read.
-
-    Attributes:
-        readings: where the user's code reads a clock, with the reason for the case that the time counts.
-        followed: the attributes that times were followed to.
-    """
-
-    def __init__(self) -> None:
-        self.readings: dict[Site, Reason] = {}
-        self.followed: set[str] = set()
-
-    def note(self, frame: FrameType, reason: Reason) -> None:
-        """Note a call of a clock in a frame."""
-        self.readings.setdefault(Site(frame.f_code, frame.f_lasti), reason)
-
-    def keeps(self, name: str) -> bool:
-        """Whether attributes of this name keep times."""
-        return name in self.followed
-
-
 class CodeMet:
     """What is known of the code that ran; :class:`PythonCalls` adds to it."""
 
@@ -396,7 +370,10 @@ class CodeWatch:
         self._lines, self._array = lines, array
         self.met, self.asked = CodeMet(), NamesAsked(run, holders, lines)
         self.sets = SetsSeen(run.before.had)
-        self.clock = ClockReadings()
+        #: Where the user's code reads a clock, with the reason for the case that the time counts; and the attributes to
+        #: which times were followed.
+        self.clock: dict[Site, Reason] = {}
+        self.times: set[str] = set()
         #: The globals of the user's code, as they were when it was met, and the file, by id.
         self.globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
         #: The globals that code writes and that were not there, with their file, by the id of the dictionary and name.

@@ -59,7 +59,8 @@ def finish(
     if reads or run.values.keeper.has_numbers or 'type' in run.names.attributes:
         run.values.depends_on(ERRORS)  # the code may compute with numbers of NumPy's
     paths = ReadPaths(run)
-    _follow_times(run)
+    run.code_watch.times, others = kept_times(run)
+    run.doubts.unwatchable += others  # the caller may get such a time
     changes = StateChanges(run)
     carries = not not_repeated and not any(paths.reach(lock) for lock in run.met.locks)
     written = _written(run, changes if carries else None)
@@ -78,7 +79,7 @@ def finish(
             inner=[(*one, key in run.library.complete) for key, one in run.library.inner.items()],
             sizes=run.library.sizes(caught_in([(code, run.lines.of(code)) for code in run.code.own()])),
             carried=carried, not_repeated=not_repeated, own=run.given.own,
-            times=frozenset(run.code_watch.clock.followed), named=run.code.named(), kept=kept, reckoned=reckoned,
+            times=frozenset(run.code_watch.times), named=run.code.named(), kept=kept, reckoned=reckoned,
             compiler=(run.libraries.compiler, frozenset(run.libraries.compiled)),
             too_much=isinstance(failure, TooLong) or run.met.weak,
             far=run.met.far or not FAR.isdisjoint(run.names.attributes),
@@ -94,12 +95,6 @@ def _compared(run: RunRecord) -> list[WatchedValue]:
     states_count = run.hidden.sets_states or not run.names.attributes.isdisjoint(STATE_NAMES | STATE_SETTERS)
     entries = [entry for entry in run.values.entries.values() if entry.kind != 'draws' or states_count]
     return [entry for entry in entries if entry.kept.kind != 'carried']
-
-
-def _follow_times(run: RunRecord) -> None:
-    """Find out where times of a clock go. It is noted if the caller may get one."""
-    run.code_watch.clock.followed, others = kept_times(run)
-    run.doubts.unwatchable += others
 
 
 def _doubts(run: RunRecord, failure: BaseException | None, paths: ReadPaths) -> None:
@@ -127,7 +122,7 @@ def _handed_on(run: RunRecord, paths: ReadPaths) -> Iterator[str]:
     entries = [entry for entry in run.values.entries.values() if paths.reads(entry)]
     yield from classes_called(entries, codes)
     yield from handed_on(
-        entries, others, codes, run.names.strings, run.names.attributes - SPECIAL, run.code_watch.clock.followed,
+        entries, others, codes, run.names.strings, run.names.attributes - SPECIAL, run.code_watch.times,
         paths.only_checks,
     )  # fmt: skip
     yield from classes_of_files([value for value, _, _ in run.hidden.states.values()], codes)
@@ -204,20 +199,13 @@ def _arrays_of(run: RunRecord, carried: CarriedState | None) -> list[Any]:
 
 
 def _let_go(run: RunRecord) -> None:
-    run.names.full.clear()
-    run.code.codes.clear()
-    run.functions.forget()
-    run.code_watch.globals.clear()
-    run.hidden.states.clear()
-    run.hidden.uncompiled.clear()
-    run.met.locks.clear()
-    run.code.callers.clear()
-    run.code.left_at.clear()
-    run.code_watch.clock.readings.clear()
-    run.holders.by_id.clear()
-    run.hidden.suspended.clear()
-    run.values.entries.clear()
-    run.values.keeper.memory.clear()
+    for met in (
+        run.names.full, run.code.codes, run.code.callers, run.code.left_at, run.code_watch.globals,
+        run.code_watch.clock, run.hidden.states, run.hidden.uncompiled, run.hidden.suspended, run.met.locks,
+        run.holders.by_id, run.values.entries, run.values.keeper.memory, run.functions.known, run.functions.by_module,
+        run.functions.told,
+    ):  # fmt: skip
+        met.clear()
 
 
 def given_back(environment: Environment, result: Any, is_array: Callable[[Any], bool]) -> str | None:
@@ -323,7 +311,7 @@ def _written(run: RunRecord, changes: StateChanges | None) -> Reason | None:
             continue  # reported below
         value = entry.read()
         found = difference(entry.kept, value)
-        if found is None and value is not entry.value and run.code_watch.clock.keeps(entry.key):
+        if found is None and value is not entry.value and entry.key in run.code_watch.times:
             return Reason(f'the function rebinds {entry.where()}', Why.CHANGES)  # to an equal time, by chance
         if found is not None and (changes is None or not changes.add(entry, value)):
             return _change_in_words(entry, value, found)

@@ -273,7 +273,7 @@ class StateChanges:
 
     def add(self, entry: WatchedValue, value: Any) -> bool:
         """Add a watched value that has changed. False if the change is not understood."""
-        if entry.kind not in _KINDS or self._array is None or self._run.code_watch.clock.keeps(entry.key):
+        if entry.kind not in _KINDS or self._array is None or entry.key in self._run.code_watch.times:
             return False
         try:
             for change in changes_in(entry.kept, value, ()):
@@ -453,7 +453,7 @@ class StateChanges:
 
     def _keeps_times(self, value: Any) -> bool:
         """Whether an object has an attribute in which times of a clock end: a launch reads no clock."""
-        return any(map(self._run.code_watch.clock.keeps, attributes_of(value)))
+        return not self._run.code_watch.times.isdisjoint(attributes_of(value))
 
     def _is_leaf(self, value: Any) -> bool:
         return type(value) is self._array or type(value) in _PLAIN

@@ -1079,15 +1079,14 @@ def kept_times(run: RunRecord) -> tuple[set[str], list[Reason]]:
 
     A time may be reckoned with: nothing that is made of it reaches the caller.
     """
-    names: set[str] = set()
-    others: list[Reason] = []
-    program = CodeThatRan(run) if run.code_watch.clock.readings else None
-    for site, reason in run.code_watch.clock.readings.items():
-        found = None if program is None else _names_of_times(program, site)
-        if found is None:
+    names, others, readings = set[str](), list[Reason](), run.code_watch.clock
+    program = CodeThatRan(run) if readings else None
+    for site, reason in readings.items() if program is not None else ():
+        code, flow = program.code_of(site.code), ValueFlow(program, of_time=True)
+        if code is None or program.opened or not flow.all_of(code, code.number(site.offset)):
             others.append(reason)
         else:
-            names |= found
+            names |= flow.attributes
     return names, others
 
 
@@ -1109,15 +1108,6 @@ def _outcomes(program: CodeThatRan, site: Site, single: bool, depth: int) -> tup
     name = _reader(program, code, place, single, depth)
     flow = ValueFlow(program, of_number=name in ('float', 'item'))
     return tuple(sorted(flow.outcomes, key=str)) if name is not None and flow.all_of(code, place) else None
-
-
-def _names_of_times(program: CodeThatRan, site: Site) -> set[str] | None:
-    """The attributes that get what is made of a time that is read at a call; None if the caller may get it."""
-    code = program.code_of(site.code)
-    if code is None or program.opened:
-        return None
-    flow = ValueFlow(program, of_time=True)
-    return flow.attributes if flow.all_of(code, code.number(site.offset)) else None
 
 
 def _reader(program: CodeThatRan, code: RanCode, place: int, single: bool, depth: int) -> str | None:

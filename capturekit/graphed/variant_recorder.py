@@ -10,21 +10,13 @@ from capturekit.driver.cuda import Platform
 from capturekit.graph.executable import Graph
 from capturekit.graph.extending import EXTENSIONS
 from capturekit.graph.rebind import movable, only_cupys
-from capturekit.graphed import aiming, policy, recordable
+from capturekit.graphed import aiming, policy, read_numbers, recordable
 from capturekit.graphed.aiming import AimedArray, Aimer
 from capturekit.graphed.argument_slots import Ports, from_low
 from capturekit.graphed.array_blocks import block_like, places_of, same_array, spans
 from capturekit.graphed.compiling import NoCompiler
 from capturekit.graphed.options import Options
-from capturekit.graphed.read_numbers import (
-    LateReads,
-    NumberSlots,
-    ReadNumbers,
-    as_recorded,
-    numbers_of,
-    or_numbers,
-    source_of,
-)
+from capturekit.graphed.read_numbers import LateReads, NumberSlots, ReadNumbers
 from capturekit.graphed.recordable import only_arrays
 from capturekit.graphed.recorded_number import unfollowed
 from capturekit.graphed.running import Result, runner_of
@@ -251,7 +243,7 @@ class VariantRecorder:
         known = environment.arrays() if environment is not None else []
         recordable.keep_what_they_write(live, self.variant.rehearsal.seams, known)
         if environment is not None and self.variant.reckons:
-            self.numbers = numbers_of(self.platform.cupy, live, self.variant)
+            self.numbers = read_numbers.numbers_of(self.platform.cupy, live, self.variant)
         if environment is not None and (self.variant.checks or self.variant.rehearsal.seams or self.variant.reckoned):
             for array in known:
                 GUARD.draws.back_up(live, array)
@@ -314,13 +306,13 @@ class VariantRecorder:
         memory, self.returned = live.memory, True
         cupy = self.platform.cupy
         assert memory is not None and self.ports is not None
-        is_array = only_arrays(cupy) if self.numbers is None else or_numbers(only_arrays(cupy))
+        is_array = only_arrays(cupy) if self.numbers is None else read_numbers.or_numbers(only_arrays(cupy))
         objects = held_in(take_apart(packed(result), is_array, opaque, name='the result')[1])
         held = recordable.found_again(self.variant.held, objects)
         known_object = lambda value: opaque(value) and any(value is one for one in held)  # noqa: E731
         arrays, self.form = take_apart(packed(result), is_array, known_object, name='the result')
         if self.numbers is not None:
-            result = unpacked(put_together(self.form, list(map(as_recorded, arrays))))
+            result = unpacked(put_together(self.form, list(map(read_numbers.as_recorded, arrays))))
         now = recordable.values_of(result, cupy, self.variant.known)
         if self.late is None:
             recordable.must_be_same(self.variant.values, now)
@@ -338,7 +330,7 @@ class VariantRecorder:
         known = {id(array) for array in self.variant.environment.arrays()} if self.variant.environment else set()
         fresh: list[tuple[int, Any]] = []
         for array in arrays:
-            number = None if self.numbers is None else source_of(array)
+            number = None if self.numbers is None else read_numbers.source_of(array)
             found = self._source(array, known, memory) if number is None else Result('number', array=number)
             if found.of == 'new':
                 fresh.append((len(self.results), array))

@@ -250,6 +250,11 @@ class Holders:
             if type(value) is not ModuleType and not issubclass(type(value), type):
                 self._values.watch('bound', value, '', value, (at, ''), None, functools.partial(itself, value))
 
+    def depends_on(self, setting: str | None) -> None:
+        """Watch a setting, as it was when the run began."""
+        self._values.depends_on(setting)
+        self.settle()
+
     def _hold(self, value: Any) -> None:
         cls = type(value)
         if id(value) in self.by_id:
@@ -346,24 +351,20 @@ class Holders:
             if holder.whole:
                 found |= holder.start.keys() | holder.slots.keys()
             if not holder.owned:
-                found |= {name for name, value in holder.start.items() if self._is_data(value)}
-                found |= {name for name, value in holder.slots.items() if self._is_data(value)}
+                every = (*holder.start.items(), *holder.slots.items())
+                found |= {name for name, value in every if self._is_data(value)}
         return found
 
     def attribute_of(self, holder: Holder, name: str) -> None:
         """Watch the attribute of an object with this name, or that it has none."""
         if holder.value is sys and name == MODULES and not (self._names.opens_modules or name in self._names.strings):
             return
-        if name in holder.start:
-            self._attribute(holder, name, holder.start[name])
-            found = True
-        elif name in holder.slots:
-            self._attribute(holder, name, holder.slots[name])
-            found = True
+        found = True
+        if name in holder.start or name in holder.slots:
+            self._attribute(holder, name, (holder.start if name in holder.start else holder.slots)[name])
         elif name in allowlists.OF_FUNCTIONS and type(holder.value) is FunctionType:
             get = functools.partial(getattr, holder.value, name)
             self._values.watch('function', holder.value, name, get(), ('', holder.whose), None, get)
-            found = True
         else:
             found = False
             counts = holder.owned or holder.kind == 'object' or name in self._names.strings
@@ -487,7 +488,7 @@ class FunctionsFound:
         #: The function that is followed; the code that calls it.
         self.outermost: tuple[FunctionType | None, CodeType | None] = None, None
         #: The functions that ran and that Python has told; those that are watched, by id.
-        self._told: dict[int, FunctionType] = {}
+        self.told: dict[int, FunctionType] = {}
         self._watched: dict[int, FunctionType] = {}
         self._swept: set[int] = set()
 
@@ -532,13 +533,13 @@ class FunctionsFound:
         if code.co_freevars or id(code) not in self.searched:
             return True
         function = function_of(frame)
-        return function is not None and id(function) not in self._told
+        return function is not None and id(function) not in self.told
 
     def _running(self, frame: FrameType, code: CodeType, variables: Any) -> list[FunctionType]:
         """The function that runs; where Python does not tell it, all that may be it."""
         function = function_of(frame)
         if function is not None:
-            self._told[id(function)] = function
+            self.told[id(function)] = function
             self.know(function)
             return [function]
         candidates = self.known[id(code)]
@@ -607,11 +608,6 @@ class FunctionsFound:
         for part in allowlists.FUNCTION_PARTS:
             get = functools.partial(getattr, function, part)
             self._values.watch('function', function, part, get(), ('', f' of {function.__name__}'), None, get)
-
-    def forget(self) -> None:
-        """Let go of the functions that were found."""
-        for found in (self.known, self.by_module, self._told):
-            found.clear()
 
     def know(self, function: FunctionType) -> None:
         """Note a function, by its code."""
