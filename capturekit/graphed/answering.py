@@ -119,14 +119,11 @@ class Answering:
                 kinds.to_front(kind, variant)
             variant.calls += 1
             if shared:
-                return self._overlapping(kind, shared)
+                kind.why_eager = shared
+                self.tally.say(shared)
+                return 'overlapping', None
             return variant.state, variant
         return 'new', None
-
-    def _overlapping(self, kind: Kind, reason: Reason) -> tuple[str, None]:
-        kind.why_eager = reason
-        self.tally.say(reason)
-        return 'overlapping', None
 
     # -- launching --------------------------------------------------------------------------------------------
 
@@ -240,11 +237,6 @@ class Answering:
         known = given.numbers is None or kinds.given_numbers(self._fn, given) is not None
         return given.kind.reckons and known and not self._options.later
 
-    def _stay_eager(self, kind: Kind, variant: Variant, reason: Reason) -> None:
-        kind.keep(variant)
-        variant.give_up(reason)
-        self.tally.say(reason)
-
     # -- the eager run that is watched ------------------------------------------------------------------------
 
     def _rehearse(self, given: Given, _none: Variant | None, drawn: list[Feed] | None = None) -> Any:
@@ -323,7 +315,10 @@ class Answering:
         before, alike = kind.reason, kind.repeats(run.reason)
         if kind.unanswered > self._options.limit + policy.PATIENCE or alike >= policy.HOPE:
             reason = run.reason or kind.why_missed or _DIFFERENT
-            self._stay_eager(kind, self._variant(given, None, run.rehearsal, reason), reason)
+            stays = self._variant(given, None, run.rehearsal, reason)
+            kind.keep(stays)
+            stays.give_up(reason)
+            self.tally.say(reason)
             return run.result
         if run.reason and not before:  # a cache that is filled at first use is full the next time
             return run.result

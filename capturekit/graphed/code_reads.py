@@ -218,11 +218,6 @@ def module_asked(steps: list[CodeStep], number: int) -> str | LoadedValue | None
     return _name(steps, after[1]) if calls and not _jumps(after[: calls + 1]) else None
 
 
-def module_named(name: str) -> Any:
-    """What ``sys.modules`` has under a name; MISSING if there is nothing."""
-    return sys.modules.get(name, MISSING)
-
-
 def is_in_place(modules: Any) -> bool:
     """Whether ``sys.modules`` is still this dict."""
     return sys.modules is modules

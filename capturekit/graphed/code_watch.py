@@ -27,7 +27,6 @@ from capturekit.graphed.code_reads import (
     CodeNames,
     LoadedValue,
     is_in_place,
-    module_named,
     names_by_line,
     names_of,
 )
@@ -506,7 +505,7 @@ class CodeWatch:
                 same = functools.partial(is_in_place, sys.modules)
                 self._values.watch('state', sys, MODULES, True, ('which dict is', ' of sys'), None, same)
                 if name not in self._modules_watched:  # without a key: code may do anything with such a module
-                    get = self._modules_watched[name] = functools.partial(module_named, name)
+                    get = self._modules_watched[name] = functools.partial(sys.modules.get, name, MISSING)
                     self._values.watch('import', get, '', get(), (f'module {name}', ''), None, get)
             elif not self._names.opens_modules:
                 self._names.opens_modules = True

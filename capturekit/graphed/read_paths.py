@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 from types import CodeType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from capturekit.graphed.allowlists import FUNCTION_PARTS
 from capturekit.graphed.calls_followed import RunRecord
@@ -30,38 +30,6 @@ _KINDS = ('global', 'attribute', 'slot', 'class attribute')
 _CHECKS = frozenset({'isinstance', 'issubclass'})
 #: What these two ask a class for; all else that they read is its metaclass's.
 _CHECKED = frozenset({'__instancecheck__', '__subclasscheck__', '__subclasshook__', '__class__', '__bases__'})
-
-
-class _Loads(NamedTuple):
-    """Names that lines which ran load, and what they ask of the value there at once.
-
-    ``of_globals``: by the id of the module's dictionary and the name.
-    """
-
-    of_globals: dict[tuple[int, str], _Asked]
-    attributes: dict[str, _Asked]
-
-    def add_all(self, code: CodeType, lines: set[int] | None, module: int) -> None:
-        """Note the names of the steps that ran."""
-        steps = steps_of(code)
-        for number, one in enumerate(steps):
-            if one.does in Does.USES_NAME and (lines is None or (one.line or 0) in lines):
-                self.add(steps, number, module)
-        for name in set(code.co_names) - names_shown(steps):
-            _join(self.attributes, name, None)
-            _join(self.of_globals, (module, name), None)
-
-    def add(self, steps: list[CodeStep], number: int, module: int) -> None:
-        """Note the name of a step."""
-        one = steps[number]
-        if one.does in Does.READS_GLOBAL:
-            _join(self.of_globals, (module, one.operand), _asked_next(steps, number))
-            return
-        loads = one.does in Does.ANY_ATTRIBUTE
-        for name in one.operand.split('.'):  # of a module that is imported there
-            _join(self.attributes, name, _asked_next(steps, number) if loads else None)
-            if one.does in Does.CHANGES_GLOBAL or one.does == Does.IMPORTS:
-                _join(self.of_globals, (module, name), None)
 
 
 def _join(known: dict[Any, _Asked], key: Any, asked: _Asked) -> None:
@@ -109,9 +77,12 @@ class ReadPaths:
         self._full = set(run.names.full)
         self._asked = run.names.strings | run.names.asked_for
         self._entries = list(run.values.entries.values())
-        self._loads = _Loads({}, {})
+        #: What lines that ran ask at once of the values that they load: by the id of the module's dictionary and the
+        #: name of a global, and by the name of an attribute.
+        self._of_globals: dict[tuple[int, str], _Asked] = {}
+        self._attributes: dict[str, _Asked] = {}
         for code, globals_ in run.code.globals_of.values():
-            self._loads.add_all(code, run.lines.of(code), globals_)
+            self._load(code, run.lines.of(code), globals_)
         #: By the id of an object: what the code can have asked it for.
         self._used: dict[int, _Asked] = dict.fromkeys(meetings.roots)
         #: The classes of which the code only asks whether an object is of them, by id.
@@ -135,6 +106,24 @@ class ReadPaths:
             for one in kept_in(entry.kept):
                 self._within.setdefault(id(one.value), []).append(entry)
         self._follow()
+
+    def _load(self, code: CodeType, lines: set[int] | None, module: int) -> None:
+        """Note the names of the steps of code that ran."""
+        steps = steps_of(code)
+        for number, one in enumerate(steps):
+            if one.does not in Does.USES_NAME or not (lines is None or (one.line or 0) in lines):
+                continue
+            if one.does in Does.READS_GLOBAL:
+                _join(self._of_globals, (module, one.operand), _asked_next(steps, number))
+                continue
+            loads = one.does in Does.ANY_ATTRIBUTE
+            for name in one.operand.split('.'):  # of a module that is imported there
+                _join(self._attributes, name, _asked_next(steps, number) if loads else None)
+                if one.does in Does.CHANGES_GLOBAL or one.does == Does.IMPORTS:
+                    _join(self._of_globals, (module, name), None)
+        for name in set(code.co_names) - names_shown(steps):
+            _join(self._attributes, name, None)
+            _join(self._of_globals, (module, name), None)
 
     def reads(self, entry: WatchedValue) -> bool:
         """Whether the run can have read a watched value."""
@@ -191,10 +180,10 @@ class ReadPaths:
             checked = name in _CHECKED and id(entry.holder) in self._checked
             return entry.kind != 'class attribute' or id(entry.holder) in self._classes or checked
         if entry.kind == 'global':
-            return entry.where().startswith('builtin ') or (id(entry.mapping), name) in self._loads.of_globals
+            return entry.where().startswith('builtin ') or (id(entry.mapping), name) in self._of_globals
         if entry.kind != 'class attribute' and id(entry.holder) not in self._named:
             return True
-        if name not in self._loads.attributes:
+        if name not in self._attributes:
             return False
         if entry.kind == 'class attribute':
             return id(entry.holder) in self._classes
@@ -212,9 +201,9 @@ class ReadPaths:
         """What the code asks of a value at once, wherever it loads the name."""
         found: _Asked = None
         if entry.kind == 'global':
-            found = self._loads.of_globals.get((id(entry.mapping), entry.key))
+            found = self._of_globals.get((id(entry.mapping), entry.key))
         elif entry.kind in _KINDS and id(entry.holder) not in self._full:
-            found = self._loads.attributes.get(entry.key)
+            found = self._attributes.get(entry.key)
         return None if found is not None and self._own_checks and found & _CHECKED else found
 
 

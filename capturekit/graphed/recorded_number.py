@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from types import CodeType, FrameType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -313,16 +313,6 @@ REPLACED: dict[int, Any] = {id(function): function for function in (*OF_TYPES, *
 _MATH = ModuleType(math.__name__)
 
 
-class RecordedNumbers(Protocol):
-    """The numbers of a recording, as the functions need them."""
-
-    cupy: Any
-
-    def reads_here(self) -> bool:
-        """Whether the code reads an array by the function that it calls at present."""
-        ...
-
-
 class _OfNumbers:
     """What stands in the place of a function while numbers are recorded.
 
@@ -348,7 +338,7 @@ class _OfNumbers:
 
 def _read(value: Any) -> Any:
     """What an array holds that the code under way reads, if launches reckon with that; any other value itself."""
-    numbers: RecordedNumbers | None = getattr(_recorded, 'numbers', None)
+    numbers: Any = getattr(_recorded, 'numbers', None)
     if numbers is None or type(value) is not numbers.cupy.ndarray or value.shape or not numbers.reads_here():
         return value
     return value.item()
@@ -364,8 +354,9 @@ _needed: Counter[tuple[int, str]] = Counter()
 
 
 @contextmanager
-def taking_numbers(numbers: RecordedNumbers, places: Iterable[FunctionPlace]) -> Iterator[None]:
-    """For the block, let functions that are found in these places take numbers of a recording."""
+def taking_numbers(numbers: Any, places: Iterable[FunctionPlace]) -> Iterator[None]:
+    """For the block, let functions that are found in these places take numbers of a recording, which ``numbers`` are
+    (:class:`capturekit.graphed.read_numbers.ReadNumbers`)."""
     taken: list[FunctionPlace] = []
     others = not is_alone()
     try:

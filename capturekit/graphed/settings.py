@@ -80,7 +80,7 @@ def settings_now() -> dict[str, Setting]:
     return {
         DECIMALS: Setting(_decimals, _decimals()),
         ERRORS: _errors(),
-        WARNINGS: _unchanged(lambda: ([*_filters()], _otherwise())),
+        WARNINGS: _unchanged(lambda: ([*_filters()], warnings.defaultaction)),  # type: ignore[attr-defined]
         HANDLED: Setting(lambda: sys.exception(), sys.exception()),
         CODECS: _unchanged(_handlers),
         THREAD: Setting(get_ident, get_ident()),
@@ -90,7 +90,8 @@ def settings_now() -> dict[str, Setting]:
         SYNCHRONIZING: _unchanged(_may_wait),
         SPECIALS: _unchanged(_specials),
         LOCALE: _unchanged(_place),
-        DATES: _unchanged(lambda: (_place(), _zone())),
+        # C's library asks the environment for the time zone, by which the text of a date may give seconds
+        DATES: _unchanged(lambda: (_place(), os.environ.get('TZ'), time.timezone, time.tzname)),
         OUTPUT: Setting(*output_now()),
     }
 
@@ -181,21 +182,10 @@ def _place() -> str:
     return locale.setlocale(locale.LC_ALL)
 
 
-def _zone() -> tuple[Any, ...]:
-    """The time zone, by which the text of a date may give seconds: C's library asks the environment for it."""
-    return os.environ.get('TZ'), time.timezone, time.tzname
-
-
 def _filters() -> Any:
     """The filters of warnings; since Python 3.14 a context may have its own."""
     get: Any = getattr(warnings, '_get_filters', None)
     return warnings.filters if get is None else get()
-
-
-def _otherwise() -> str:
-    """What Python does with a warning that no filter matches."""
-    action: str = warnings.defaultaction  # type: ignore[attr-defined]
-    return action
 
 
 def _handlers() -> list[Any]:

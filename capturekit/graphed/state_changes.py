@@ -378,7 +378,8 @@ class StateChanges:
         holder = self._run.holders.by_id.get(id(entry.holder))
         if holder is None or not holder.owned or holder.whole or id(holder.value) in self._run.names.full:
             return False
-        return id(entry.mapping) not in self._dicts() and _is_pythons_all_through(type(holder.value))
+        of_python = all(base is object or made_by_class_statement(base) for base in bases_of(type(holder.value)))
+        return of_python and id(entry.mapping) not in self._dicts()
 
     def _dicts(self) -> set[int]:
         """The dicts that the run has met as values, by id: the attributes of an object may be one of them."""
@@ -422,7 +423,8 @@ class StateChanges:
             return True
         if path or self._run.uses.identities or not consists_of(value, self._is_leaf):
             return False
-        if any(map(self._keeps_times, objects_in(value).values())):
+        times = self._run.code_watch.times  # a launch reads no clock
+        if any(not times.isdisjoint(attributes_of(one)) for one in objects_in(value).values()):
             return False
         try:
             take_apart(value, self._is_array)
@@ -450,10 +452,6 @@ class StateChanges:
 
     def _is_state(self, value: Any) -> bool:
         return all(map(self._is_state, value)) if type(value) is tuple else self._is_leaf(value)
-
-    def _keeps_times(self, value: Any) -> bool:
-        """Whether an object has an attribute in which times of a clock end: a launch reads no clock."""
-        return not self._run.code_watch.times.isdisjoint(attributes_of(value))
 
     def _is_leaf(self, value: Any) -> bool:
         return type(value) is self._array or type(value) in _PLAIN
@@ -492,14 +490,11 @@ class StateChanges:
             return False
         codes = [(code, foreign) for code, foreign in run.code.codes.values() if not is_ours(code.co_filename)]
         docstrings = '__doc__' in run.names.strings or any(may_use_docstrings(*one) for one in codes)
-        uses = PlaceUses(name, entry.kind == 'attribute' and not self._are_globals(entry), docstrings)
+        are_globals = any(id(entry.mapping) == globals_ for _, globals_ in run.code.globals_of.values())
+        uses = PlaceUses(name, entry.kind == 'attribute' and not are_globals, docstrings)
         return all(
             not uses.named_in(code) if foreign else uses.only(code, run.lines.of(code), use) for code, foreign in codes
         )
-
-    def _are_globals(self, entry: WatchedValue) -> bool:
-        """Whether code that ran has the attributes of an object as its globals."""
-        return any(id(entry.mapping) == globals_ for _, globals_ in self._run.code.globals_of.values())
 
     def _is_only_stored(self, entry: WatchedValue, change: PlaceChange) -> bool:
         """Whether no code that ran reads an attribute that gets another value: what it held before does not matter."""
@@ -536,8 +531,3 @@ def _location_of(entry: WatchedValue, change: PlaceChange) -> tuple[int, Any]:
         return _location(entry)
     in_dict = change.inside.kind == 'dict'
     return id(change.inside.value), change.path[-1] if in_dict else change.number
-
-
-def _is_pythons_all_through(cls: type) -> bool:
-    """Whether a class and all of its bases are Python classes."""
-    return all(base is object or made_by_class_statement(base) for base in bases_of(cls))

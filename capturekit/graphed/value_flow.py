@@ -1079,9 +1079,11 @@ def kept_times(run: RunRecord) -> tuple[set[str], list[Reason]]:
 
     A time may be reckoned with: nothing that is made of it reaches the caller.
     """
-    names, others, readings = set[str](), list[Reason](), run.code_watch.clock
-    program = CodeThatRan(run) if readings else None
-    for site, reason in readings.items() if program is not None else ():
+    names, others = set[str](), list[Reason]()
+    if not run.code_watch.clock:
+        return names, others
+    program = CodeThatRan(run)
+    for site, reason in run.code_watch.clock.items():
         code, flow = program.code_of(site.code), ValueFlow(program, of_time=True)
         if code is None or program.opened or not flow.all_of(code, code.number(site.offset)):
             others.append(reason)

@@ -778,7 +778,7 @@ class GivenValues:
                 if issubclass(type(cls), enum.EnumMeta) or issubclass(cls, WITH_CODE):
                     self._values.meet(value)
                 continue
-            if self.ignore is None or not self._by_value(value):
+            if self.ignore is None or not (among(cls, _PLAIN) or self.ignore(value)):  # the caller compares others
                 self._values.at = name
                 self._values.watch('argument', value, '', value, (name, ''), None, functools.partial(itself, value))
                 if not self._values.is_array(value):
@@ -796,14 +796,6 @@ class GivenValues:
                 parts = [part for part in parts if type(part) not in _NUMBERS]
                 self._time.check_limit()
             todo += [(part, name) for part in parts]
-
-    def _by_value(self, value: Any) -> bool:
-        """True for values that the caller compares by value: containers, dataclass instances, NumPy arrays."""
-        assert self.ignore is not None
-        cls = type(value)
-        if among(cls, _PLAIN):
-            return True
-        return self.ignore(value)
 
     def argument(self, value: Any) -> None:
         """Watch an argument that is an object, or the objects in a container."""
