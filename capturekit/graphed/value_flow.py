@@ -216,32 +216,34 @@ class CodeThatRan:
         if name not in OF_CUPY or name in self._run.names.strings or self.stores(name):
             return False
         function = getattr(cupy, name, None)
-        if call.amount != OF_CUPY[name] or not self._enters_only(code, place, function):
-            return False
+        own = id(getattr(function, '__code__', None))
+        if call.amount != OF_CUPY[name] or any(key != own for key, _ in self._entries(code, place)):
+            return False  # it has entered other code written in Python
         if step.does not in Does.ANY_ATTRIBUTE:
             return self._is_global(code, step, function)
         of_cupy = code.steps[number - 1].does not in Does.ANY_GLOBAL
         of_cupy = of_cupy or self._is_global(code, code.steps[number - 1], cupy)
         return of_cupy and self._is_met(name, (function, _OF_NUMPY[name], OF_MATH.get(name)))
 
-    def _enters_only(self, code: RanCode, place: int, function: Any) -> bool:
-        """Whether a call enters no code written in Python but that of this function."""
-        if place not in code.entering:
-            return True
-        own = id(getattr(function, '__code__', None))
-        entered = ((key, caller) for key, callers in self._run.code.callers.items() for caller in callers if caller)
-        return all(
-            key == own for key, caller in entered if caller[0] == id(code.code) and code.number(caller[1]) == place
-        )
+    def _entries(self, code: RanCode, place: int) -> Iterator[tuple[int, Caller]]:
+        """The code that a call enters, by id, each with where that was called from."""
+        for key, callers in self._run.code.callers.items():
+            for caller in callers:
+                if caller is not None and caller[0] == id(code.code) and code.number(caller[1]) == place:
+                    yield key, caller
 
     def _is_met(self, name: str, functions: tuple[Any, ...]) -> bool:
         """Whether code has met the first of these under a name, and nothing but them.
 
         Or functions of jax: one that gets such a number asks it whether it is an array, which the number refuses.
         """
-        found = [entry.value for entry in self._run.values.entries.values() if entry.key == name]
+        found = self._values_named(name)
         known = all(is_jaxs(one) or any(one is function for function in functions) for one in found)
         return known and any(one is functions[0] for one in found)
+
+    def _values_named(self, name: str) -> list[Any]:
+        """What code has met under a name."""
+        return [entry.value for entry in self._run.values.entries.values() if entry.key == name]
 
     def _globals_of(self, code: RanCode) -> dict[str, Any]:
         _, own = self._run.code.globals_of.get(id(code.code), (None, 0))
@@ -271,7 +273,7 @@ class CodeThatRan:
 
     def _is_always(self, name: str, value: Any) -> bool:
         """Whether this name has this value wherever the code that ran names it."""
-        found = [entry.value for entry in self._run.values.entries.values() if entry.key == name]
+        found = self._values_named(name)
         return bool(found) and all(one is value for one in found) and not self.stores(name)
 
     def _is_global(self, code: RanCode, step: CodeStep, value: Any) -> bool:
@@ -358,23 +360,20 @@ class CodeThatRan:
 
     def _entered(self, code: RanCode, place: int) -> Iterator[tuple[RanCode, Caller]]:
         """The code that a call enters directly, each with where that was called from. Raises Counts."""
-        for key, callers in self._run.code.callers.items():
-            for caller in callers:
-                if caller is None or caller[0] != id(code.code) or code.number(caller[1]) != place:
-                    continue
-                inner = self._codes.get(key)
-                if inner is None:
-                    raise Counts
-                if not self._run.code.direct.is_direct(caller, inner.code) and not self._calls(code, place, inner.code):
-                    raise Counts
-                yield inner, caller
+        for key, caller in self._entries(code, place):
+            inner = self._codes.get(key)
+            if inner is None:
+                raise Counts
+            if not self._run.code.direct.is_direct(caller, inner.code) and not self._calls(code, place, inner.code):
+                raise Counts
+            yield inner, caller
 
     def _loads_functions(self, code: RanCode, load: int) -> bool:
         """Whether all that a step may load are functions written in Python."""
         step, name = code.steps[load], code.steps[load].operand
         if step.does not in Does.ANY_ATTRIBUTE:
             return type(self.value_of(code, step)) is FunctionType
-        found = [entry.value for entry in self._run.values.entries.values() if entry.key == name]
+        found = self._values_named(name)
         functions = [one.__func__ if type(one) is staticmethod else one for one in found]
         known = bool(found) and all(type(one) is FunctionType for one in functions) and not self.stores(name)
         return known and name not in self._run.names.strings and not self._is_in_texts(name)
@@ -389,7 +388,7 @@ class CodeThatRan:
             return False
         if step.does not in Does.ANY_ATTRIBUTE:
             return returns_for(self.value_of(code, step), inner)
-        found = [entry.value for entry in self._run.values.entries.values() if entry.key == name]
+        found = self._values_named(name)
         known = all(map(is_plain, found)) and any(returns_for(one, inner) for one in found) and not self.stores(name)
         if known and self._of_module(code, number):
             return name not in self._run.names.strings
