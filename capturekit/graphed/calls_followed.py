@@ -101,7 +101,8 @@ class LibraryUses:
             self._of_package(frame, code)
             return
         top = module.partition('.')[0]
-        self._holders.depends_on(_SETTINGS_IN.get(top))
+        if top in _SETTINGS_IN:
+            self._holders.depends_on(_SETTINGS_IN[top])
         if top in _OF_THREADS and name != 'RLock':  # which makes a lock, and waits for none
             self.waits = _NO_CHANGES
         if name == '_showwarnmsg' and top in ('warnings', '_py_warnings'):
@@ -485,7 +486,8 @@ class CallsInC:
             return
         if what[0] == 'time' and self._timed(frame, function):
             return
-        self._holders.depends_on(_SETTINGS_OF.get(what))
+        if what in _SETTINGS_OF:
+            self._holders.depends_on(_SETTINGS_OF[what])
         if what in _COPYING:
             self._uses.copied_sets.add(code.co_name)
         if (

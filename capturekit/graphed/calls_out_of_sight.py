@@ -22,7 +22,6 @@ from capturekit.graphed.value_changes import kept_in
 from capturekit.graphed.watched_values import WatchedValue
 from capturekit.model.class_layout import among, bases_of, dictionary_of_class, name_of
 from capturekit.model.code_steps import Does, steps_of
-from capturekit.model.kept_values import Kept
 
 _BUILTIN = (
     types.BuiltinFunctionType, types.MethodWrapperType, types.MethodDescriptorType, types.WrapperDescriptorType,
@@ -63,7 +62,7 @@ def handed_on(
     by_name = asked if named & _MAKERS else set()
     values = [*(entry.kept.value for entry in entries), *others]
     values = [one for one in values if not (issubclass(type(one), type) and only_checks(one))]
-    values += [one for entry in entries for one in _makers_in(entry.kept)]
+    values += _makers_in(entries)
     methods = dict(_methods(values, named | by_name | given, bool(named & _WHOLE)))
     unshown = by_name | (methods.keys() - named)  # no step shows these names
     got = by_name | (asked - named) if 'getattr' in named else by_name
@@ -77,9 +76,9 @@ def handed_on(
                 yield f'the function hands on {name}{place}: what that reads is not known'
 
 
-def _makers_in(kept: Kept) -> Iterator[type]:
-    """The classes whose methods are in a value: ``datetime.fromisoformat`` makes an object without naming its class."""
-    for one in kept_in(kept):
+def _makers_in(entries: list[WatchedValue]) -> Iterator[type]:
+    """The classes whose methods are in values: ``datetime.fromisoformat`` makes an object without naming its class."""
+    for one in kept_in([entry.kept for entry in entries]):
         bound: Any = one.value.__self__ if type(one.value) is types.BuiltinFunctionType else None
         if issubclass(type(bound), type):
             yield bound

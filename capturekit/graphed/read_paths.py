@@ -103,7 +103,7 @@ class ReadPaths:
         self._within = {key: list(found) for key, found in meetings.met.items()}
         self._read: set[int] = set()
         for entry in self._entries:
-            for one in kept_in(entry.kept):
+            for one in kept_in([entry.kept]):
                 self._within.setdefault(id(one.value), []).append(entry)
         self._follow()
 
@@ -152,10 +152,10 @@ class ReadPaths:
                 return
             for entry in found:
                 self._read.add(id(entry))
-                for value in (one.value for one in kept_in(entry.kept)):
-                    asked = self._next(entry) if value is entry.kept.value else None
-                    _join(self._used, id(value), asked)
-                    self._classes_of([id(value)], asked is not None and asked <= _CHECKED)
+                for one in kept_in([entry.kept]):
+                    asked = self._next(entry) if one.value is entry.kept.value else None
+                    _join(self._used, id(one.value), asked)
+                    self._classes_of([id(one.value)], asked is not None and asked <= _CHECKED)
             todo = [entry for entry in todo if not self.reads(entry)]
 
     def _classes_of(self, values: Iterable[int], checked: bool = False) -> None:

@@ -194,7 +194,7 @@ def _arrays_of(run: RunRecord, carried: CarriedState | None) -> list[Any]:
     if carried is None:
         return list(run.values.keeper.arrays.values())
     arrays = run.values.keeper.arrays
-    every = (one for entry in run.values.entries.values() for one in kept_in(entry.kept))
+    every = kept_in([entry.kept for entry in run.values.entries.values()])
     return list({id(one.value): one.value for one in every if one.kind == 'same' and id(one.value) in arrays}.values())
 
 

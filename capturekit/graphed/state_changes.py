@@ -445,7 +445,7 @@ class StateChanges:
                 return Reason(text, Why.CHANGES)
             for entry in self._run.values.entries.values():
                 inside = entry is place.entry or (entry.kind in _OF_OBJECTS and id(entry.holder) in objects)
-                if not inside and any(id(one.value) in objects for one in kept_in(entry.kept)):
+                if not inside and any(id(one.value) in objects for one in kept_in([entry.kept])):
                     text = f'the function rebinds {place.where()}, and {entry.where()} holds what was there'
                     return Reason(text, Why.CHANGES)
         return None
@@ -477,7 +477,7 @@ class StateChanges:
         if any(id(one.mapping) == id(entry.value) for one in self._run.values.entries.values()):
             return True
         others = (one.kept for one in self._run.values.entries.values() if one is not entry)
-        return any(one is entry.kept for other in others for one in kept_in(other))
+        return any(one is entry.kept for one in kept_in(others))
 
     def _is_only(self, entry: WatchedValue, use: Use) -> bool:
         """Whether all code that ran uses values of this name in this way only."""

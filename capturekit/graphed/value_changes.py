@@ -150,9 +150,9 @@ def _other(value: Any, kept: Kept) -> ValueDifference:
     return ValueDifference('', f'is {now} and was {before}')
 
 
-def kept_in(kept: Kept) -> Iterator[Kept]:
-    """A kept value, and those in it, at any depth."""
-    todo, seen = [kept], set[int]()
+def kept_in(values: Iterable[Kept]) -> Iterator[Kept]:
+    """Kept values, and those in them, at any depth."""
+    todo, seen = [*values], set[int]()
     while todo:
         one = todo.pop()
         if id(one) not in seen:
