@@ -226,11 +226,8 @@ class Answering:
 
     def _has_arguments(self, given: Given, variant: Variant) -> bool:
         """Whether the host can reckon with all number arguments of a call, beside other numbers."""
-        return (
-            given.numbers is None
-            or bool(variant.arguments)
-            or kinds.reckon_with_arguments(self._fn, given, variant, self._options)
-        )
+        known = given.numbers is None or bool(variant.arguments)
+        return known or kinds.reckon_with_arguments(self._fn, given, variant, self._options)
 
     def _may_reckon(self, given: Given) -> bool:
         """Whether launches of this kind of call may reckon with numbers on the host."""

@@ -490,13 +490,9 @@ class CallsInC:
             self._holders.depends_on(_SETTINGS_OF[what])
         if what in _COPYING:
             self._uses.copied_sets.add(code.co_name)
-        if (
-            what in self._libraries.calls
-            or code.co_filename.startswith(_own_folder)
-            or self._pops_from_a_set(frame, function, what)
-        ):
+        if what in self._libraries.calls or code.co_filename.startswith(_own_folder):
             return
-        if not ownership.asked_by_user(frame, self._ownership.skip):
+        if self._pops_from_a_set(frame, function, what) or not ownership.asked_by_user(frame, self._ownership.skip):
             return
         if what == ('builtins', 'id') and ownership.python_module(code.co_filename) in allowlists.BY_ADDRESS:
             return

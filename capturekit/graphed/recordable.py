@@ -33,10 +33,8 @@ _WITHOUT_ARRAYS = (str, bytes, int, float, type, ModuleType)
 
 def only_arrays(cupy: Any) -> Any:
     """A function that recognises arrays in a result, and refuses streams and events with a TypeError."""
-    array, handles = (
-        cupy.ndarray,
-        (cupy.cuda.stream._BaseStream, cupy.cuda.Event),
-    )  # which stand for the driver's objects
+    array = cupy.ndarray
+    handles = (cupy.cuda.stream._BaseStream, cupy.cuda.Event)  # which stand for objects of the driver
 
     def is_array(value: Any) -> bool:
         if issubclass(type(value), handles):
