@@ -9,7 +9,6 @@ as those are which code imports. Where code does anything else with ``sys.module
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType, FrameType, ModuleType
@@ -216,11 +215,6 @@ def module_asked(steps: list[CodeStep], number: int) -> str | LoadedValue | None
     loads_get = bool(after) and after[0].operand == 'get' and after[0].does in Does.ANY_ATTRIBUTE
     calls = 0 if not loads_get else 2 if _is_call(after[2:3], 1) else 3 if _is_call(after[3:4], 2) else 0
     return _name(steps, after[1]) if calls and not _jumps(after[: calls + 1]) else None
-
-
-def is_in_place(modules: Any) -> bool:
-    """Whether ``sys.modules`` is still this dict."""
-    return sys.modules is modules
 
 
 def _is_call(at: Sequence[CodeStep], count: int) -> bool:

@@ -21,15 +21,7 @@ from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 from capturekit.graphed.allowlists import INTERFACES
-from capturekit.graphed.code_reads import (
-    MODULES,
-    READERS,
-    CodeNames,
-    LoadedValue,
-    is_in_place,
-    names_by_line,
-    names_of,
-)
+from capturekit.graphed.code_reads import MODULES, READERS, CodeNames, LoadedValue, names_by_line, names_of
 from capturekit.graphed.hidden_state import SEEDED, overwrites_entropy
 from capturekit.graphed.reasons import Reason
 from capturekit.graphed.return_paths import Caller, ReturnPaths
@@ -500,10 +492,11 @@ class CodeWatch:
 
     def _modules_asked(self, frame: FrameType, names: Iterable[str | None]) -> None:
         """Watch the modules that code asks ``sys.modules`` for by their names, or all of them."""
+        modules = sys.modules
         for name in names:
             if name is not None and frame.f_globals.get('sys') is sys:
-                same = functools.partial(is_in_place, sys.modules)
-                self._values.watch('state', sys, MODULES, True, ('which dict is', ' of sys'), None, same)
+                where = ('which dict is', ' of sys')
+                self._values.watch('state', sys, MODULES, True, where, None, lambda: sys.modules is modules)
                 if name not in self._modules_watched:  # without a key: code may do anything with such a module
                     get = self._modules_watched[name] = functools.partial(sys.modules.get, name, MISSING)
                     self._values.watch('import', get, '', get(), (f'module {name}', ''), None, get)

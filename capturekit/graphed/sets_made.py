@@ -11,15 +11,9 @@ from __future__ import annotations
 
 import builtins
 import gc
+import types
 from collections.abc import Callable, Iterable, Iterator
-from types import (
-    BuiltinMethodType,
-    CodeType,
-    GeneratorType,
-    MethodDescriptorType,
-    MethodWrapperType,
-    WrapperDescriptorType,
-)
+from types import CodeType, GeneratorType
 from typing import Any, NamedTuple
 
 from capturekit.graphed.code_reads import nested
@@ -267,9 +261,9 @@ class SetsSeen:
 
 def _is_of_sets(method: Any) -> bool:
     """Whether a function is a method of sets."""
-    if among(type(method), (MethodDescriptorType, WrapperDescriptorType)):
+    if among(type(method), (types.MethodDescriptorType, types.WrapperDescriptorType)):
         return issubclass(method.__objclass__, (set, frozenset))
-    if among(type(method), (BuiltinMethodType, MethodWrapperType)):
+    if among(type(method), (types.BuiltinMethodType, types.MethodWrapperType)):
         return issubclass(type(method.__self__), (set, frozenset))
     return False
 
