@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.model.class_layout import bases_of, dictionary_of_class, name_of
+from capturekit.model.class_layout import among, bases_of, dictionary_of_class, name_of
 
 
 def _set(names: str) -> frozenset[str]:
@@ -334,3 +334,14 @@ def reads(function: Any) -> str | None:
             return None
         return 'names' if f'{rest}.{name}' in METHODS_BY_NAME else 'arguments'
     return 'arguments' if top == 'builtins' and rest and name in SPECIAL else None  # iterators, most of them
+
+
+_BUILTIN = (
+    types.BuiltinFunctionType, types.MethodWrapperType, types.MethodDescriptorType, types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+)  # fmt: skip
+
+
+def reads_unknown(value: Any) -> bool:
+    """Whether a value is a function written in C of which it is not known what it reads."""
+    return among(type(value), _BUILTIN) and reads(value) is None

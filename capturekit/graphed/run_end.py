@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.graphed.allowlists import FAR, OF_PYTHON, SPECIAL
+from capturekit.graphed.allowlists import FAR, OF_PYTHON
 from capturekit.graphed.array_blocks import overlap
 from capturekit.graphed.calls_followed import RunRecord
-from capturekit.graphed.calls_out_of_sight import classes_called, classes_of_files, handed_on
+from capturekit.graphed.calls_out_of_sight import handed_on
 from capturekit.graphed.carried_state import CarriedState
 from capturekit.graphed.code_watch import caught_in
 from capturekit.graphed.environment import Environment, RunSummary
@@ -117,26 +117,18 @@ def _doubts(run: RunRecord, failure: BaseException | None, paths: ReadPaths) -> 
 
 
 def _handed_on(run: RunRecord, paths: ReadPaths) -> Iterator[str]:
-    codes = run.code.own()
-    others = [holder.value for holder in run.holders.by_id.values() if paths.reach(id(holder.value))]
-    entries = [entry for entry in run.values.entries.values() if paths.reads(entry)]
-    yield from classes_called(entries, codes)
-    yield from handed_on(
-        entries, others, codes, run.names.strings, run.names.attributes - SPECIAL, run.code_watch.times,
-        paths.only_checks,
-    )  # fmt: skip
-    yield from classes_of_files([value for value, _, _ in run.hidden.states.values()], codes)
+    yield from handed_on(run, paths)
     for cls, count in run.uses.finalized.values():
         if count > 0:
             yield f'the function makes {a(cls)}, whose method __del__ runs after the call'
     by_address = _hashed_by_address(run, paths)
-    ran = [(code, run.lines.of(code)) for code in codes]
+    ran = [(code, run.lines.of(code)) for code in run.code.own()]
     by_name = not ADD.isdisjoint(run.names.strings)
     yield from orders_of_sets(
         ran, run.code_watch.sets, by_address, functools.partial(_only_asked, run), by_name, run.uses.copied_sets
     )
-    for entry in entries if by_address else ():
-        if is_another_name_of_sets(entry):
+    for entry in run.values.entries.values() if by_address else ():
+        if is_another_name_of_sets(entry) and paths.reads(entry):
             cls = min(by_address)
             yield f'{entry.where()} makes sets, whose order is that of the addresses of its {cls} objects'
 

@@ -31,9 +31,8 @@ from typing import Any
 import numpy as np
 
 from capturekit.graphed import allowlists, compiling, hidden_state
-from capturekit.graphed.allowlists import SPECIAL, makes_unknown, module_of, owner_of
+from capturekit.graphed.allowlists import SPECIAL, makes_unknown, module_of, owner_of, reads_unknown
 from capturekit.graphed.binding import AsFunction
-from capturekit.graphed.calls_out_of_sight import reads_unknown
 from capturekit.graphed.code_reads import MODULES
 from capturekit.graphed.collector import OF_COLLECTOR, functions_of
 from capturekit.graphed.ownership import (
