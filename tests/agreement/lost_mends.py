@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -98,16 +98,11 @@ def _always() -> bool:
     return True
 
 
-def _without(**names: Any) -> Patch:
-    """An environment is made without some of its parts."""
+def _without(part: str) -> Patch:
+    """An environment is made without one of its parts."""
 
     def made(original: Any) -> Any:
-        def init(self: Any, entries: Any, objects: Any, arrays: Any, unwatchable: Any, writes: Any, *rest: Any) -> None:
-            order = ('missing', 'bases', 'names', 'forms')
-            values = {**dict(zip(order, rest)), **names}
-            original(self, entries, objects, arrays, unwatchable, writes, **values)
-
-        return init
+        return lambda self, run: original(self, replace(run, **{part: ()}))
 
     return _replaced(Environment, '__init__', made)
 
@@ -233,7 +228,7 @@ def _without_underscores(original: Any) -> Any:
     return lambda names: [name for name in original(names) if not name.startswith('__')]
 
 
-_SHAPES = (_without(forms=None), _gives(Keeper, 'arrays_and_forms', ()))
+_SHAPES = (_without('forms'), _gives(Keeper, 'arrays_and_forms', ()))
 
 LOST: tuple[LostMend, ...] = (
     LostMend('1 blocking streams', 143, r'S1 = ', (_gives(CallerStreams, 'in_order'),)),
@@ -252,7 +247,7 @@ LOST: tuple[LostMend, ...] = (
     LostMend('11 classes of the library', 466, r'UserDict|ContextVar|ChainMap|VOICE', (_visible('ContextVar', 'ValueError'),
              _gives(watched_objects, 'is_whole', False))),
     LostMend('12 the outside world', 12, r'environ|decimal|printoptions', (_gives(Doubts, 'add'), _visible('local'))),
-    LostMend('13 names that come later', 430, r'LATER|LOOKED', (_without(missing=None),)),
+    LostMend('13 names that come later', 430, r'LATER|LOOKED', (_without('missing'),)),
     LostMend('14 checks that come later', 8071, r'settled\(True', (_replaced(variant.Variant, 'close', _forgetting),)),
     LostMend('15 another state to draw from', 3228, r'set_random_state', (_gives(RandomDraws, '_default_state', None),)),
     LostMend('16 order with streams outside', 762, r'S2 = ', (_gives(stream_order.StreamOrder, 'needed', False),)),
@@ -270,7 +265,7 @@ LOST: tuple[LostMend, ...] = (
         lambda: mock.patch.object(answering, 'only_arrays', _all_arrays),
         lambda: mock.patch.object(variant_recorder, 'only_arrays', _all_arrays), _gives(recordable, 'must_leave_nothing')),
         (_gives(pytree, '_has_finalizer', False),)),
-    LostMend('26 bases of classes', 39074, r'__bases__', (_without(bases=None),)),
+    LostMend('26 bases of classes', 39074, r'__bases__', (_without('bases'),)),
     LostMend('27 static methods', 42, r'staticmethod', (_replaced(binding.AsFunction, '__get__', _always_bound),)),
     LostMend('29 standard files', 1271, r'class Tee', (_gives(settings, 'output_now', (_always, True)), _gives(hidden_state, 'is_as_it_was', _always))),
     LostMend('30 errors of numbers', 185, r'def on_error', (_gives(settings, '_errors', settings.Setting(_always, True)),)),
