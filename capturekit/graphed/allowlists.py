@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.model.class_layout import bases_of, dictionary_of_class, name_of
+from capturekit.model.class_layout import among, bases_of, dictionary_of_class, name_of
 
 
 def _set(names: str) -> frozenset[str]:
@@ -41,8 +41,8 @@ OUTSIDE = {
 }
 
 #: Modules of NumPy whose functions all read files; and those whose functions read the options for printing.
-OF_FILES = _set('numpy._core.memmap numpy.core.memmap numpy.lib.format numpy.lib._format_impl numpy.lib._datasource')
-OF_PRINTING = _set('numpy._core.arrayprint numpy.core.arrayprint')
+OF_FILES = _set('numpy._core.memmap numpy.lib.format numpy.lib._format_impl numpy.lib._datasource')
+OF_PRINTING = _set('numpy._core.arrayprint')
 #: Modules of NumPy whose texts depend on more options, and their functions that make texts.
 OF_TEXTS = _set('numpy.polynomial._polybase numpy.ma.core')
 MAKING_TEXTS = _set('__str__ __repr__ __format__')
@@ -97,31 +97,24 @@ FUNCTIONS: dict[str, frozenset[str]] = {
 BY_NAME = _set('getattr hasattr setattr delattr vars dir')
 
 _CONTAINER = (list, tuple, dict, set, frozenset, str, bytes, bytearray, int, float, complex, bool, range, slice)
+#: Classes written in C all of whose methods are understood. The state of random numbers is compared.
+_WHOLLY = _set(
+    'builtins.object builtins.property builtins.mappingproxy collections.deque collections.OrderedDict '
+    'collections.defaultdict types.SimpleNamespace re.Pattern re.Match datetime.timedelta _struct.Struct '
+    '_random.Random _io.StringIO _io.BytesIO'
+)
 #: Methods written in C, by their class: the understood ones, or ALL, and the exceptions from these.
 METHODS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     **{f'builtins.{cls.__name__}': (ALL, _set('__sizeof__')) for cls in _CONTAINER},
-    'builtins.object': (ALL, _set('')),
     'builtins.type': (_set('mro __call__ __instancecheck__ __subclasscheck__ __new__ __init__ __prepare__'), _set('')),
-    'builtins.property': (ALL, _set('')),
     'builtins.generator': (_set('send throw close __next__ __iter__'), _set('')),
     'builtins.coroutine': (_set('send throw close __await__'), _set('')),
     'builtins.BaseException': (_set('with_traceback add_note __init__ __str__ __repr__'), _set('')),
     **{f'itertools.{name}': (ALL, _set('')) for name in dir(itertools) if isinstance(getattr(itertools, name), type)},
-    'collections.deque': (ALL, _set('')),
-    'collections.OrderedDict': (ALL, _set('')),
-    'collections.defaultdict': (ALL, _set('')),
-    'builtins.mappingproxy': (ALL, _set('')),
-    'types.SimpleNamespace': (ALL, _set('')),
-    're.Pattern': (ALL, _set('')),
-    're.Match': (ALL, _set('')),
+    **dict.fromkeys(_WHOLLY, (ALL, _set(''))),
     'array.array': (ALL, _set('fromfile tofile buffer_info')),
     'datetime.date': (ALL, _set('today fromtimestamp')),
     'datetime.datetime': (ALL, _set('now today utcnow fromtimestamp utcfromtimestamp astimezone timestamp')),
-    'datetime.timedelta': (ALL, _set('')),
-    '_struct.Struct': (ALL, _set('')),
-    '_random.Random': (ALL, _set('')),  # its state is compared
-    '_io.StringIO': (ALL, _set('')),
-    '_io.BytesIO': (ALL, _set('')),
     '_io.TextIOWrapper': (_set('write flush'), _set('')),  # what a file is given is not read
     '_contextvars.ContextVar': (_set('get set reset'), _set('')),  # its value is compared
     '_thread.lock': (_set('acquire release __enter__ __exit__'), _set('')),
@@ -162,17 +155,14 @@ OF_FUNCTIONS = frozenset({
     *FUNCTION_PARTS, '__name__', '__qualname__', '__doc__', '__module__', '__annotations__', '__type_params__',
 }) & frozenset(dir(types.FunctionType))  # fmt: skip
 
+_MODULES = _set(
+    'collections _collections_abc contextlib types operator heapq bisect fractions numbers statistics string re '
+    'sre_compile sre_parse json textwrap pprint colorsys keyword typing struct posixpath ntpath genericpath pathlib '
+    'datetime _pydatetime reprlib array base64 codecs encodings configparser'
+)
 #: Standard modules whose code is followed, including its calls of C functions. If functions are named, only those.
 FOLLOWED: dict[str, frozenset[str]] = {
-    **{
-        name: frozenset()
-        for name in (
-            'collections', '_collections_abc', 'contextlib', 'types', 'operator',
-            'heapq', 'bisect', 'fractions', 'numbers', 'statistics', 'string', 're', 'sre_compile', 'sre_parse', 'json',
-            'textwrap', 'pprint', 'colorsys', 'keyword', 'typing', 'struct', 'posixpath', 'ntpath', 'genericpath',
-            'pathlib', 'datetime', '_pydatetime', 'reprlib', 'array', 'base64', 'codecs', 'encodings',
-        )
-    },
+    **dict.fromkeys(_MODULES, frozenset()),
     'functools': _set(
         '__get__ __set_name__ __init__ __new__ _method update_wrapper wraps __call__ _unwrap_partial total_ordering '
         '_le_from_lt _gt_from_lt _ge_from_lt _lt_from_le _ge_from_le _gt_from_le _lt_from_gt _ge_from_gt _le_from_gt '
@@ -190,7 +180,6 @@ FOLLOWED: dict[str, frozenset[str]] = {
     'threading': _set('RLock Lock is_set isSet __enter__ __exit__'),
     # A module that lacks a name asks where its file lies, for the text of the AttributeError (from Python 3.13 on).
     'importlib._bootstrap': _set('_handle_fromlist parent has_location'),
-    'configparser': frozenset(),
     'inspect': _set('signature parameters name kind default annotation return_annotation __init__ __repr__ __str__'),
     'platform': _set('uname machine system node release version'),  # kept after the first call
 }  # fmt: skip
@@ -345,3 +334,14 @@ def reads(function: Any) -> str | None:
             return None
         return 'names' if f'{rest}.{name}' in METHODS_BY_NAME else 'arguments'
     return 'arguments' if top == 'builtins' and rest and name in SPECIAL else None  # iterators, most of them
+
+
+_BUILTIN = (
+    types.BuiltinFunctionType, types.MethodWrapperType, types.MethodDescriptorType, types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+)  # fmt: skip
+
+
+def reads_unknown(value: Any) -> bool:
+    """Whether a value is a function written in C of which it is not known what it reads."""
+    return among(type(value), _BUILTIN) and reads(value) is None

@@ -17,26 +17,12 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from capturekit.graphed import policy
+from capturekit.graphed import kinds, policy
 from capturekit.graphed.binding import lazy
 from capturekit.graphed.call_turns import BUSY, TURNS
 from capturekit.graphed.checks import Call, Comparison, Earlier
 from capturekit.graphed.environment import Environment, unchanged_by_failures
-from capturekit.graphed.kinds import (
-    Given,
-    Kind,
-    assume_more,
-    fill,
-    fitting,
-    fitting_now,
-    given_numbers,
-    other_numbers,
-    reckon_with_arguments,
-    same_way,
-    shared_by,
-    stop_reckoning,
-    to_front,
-)
+from capturekit.graphed.kinds import Given, Kind
 from capturekit.graphed.options import Options
 from capturekit.graphed.outcomes import NOTHING, OtherOutcome
 from capturekit.graphed.read_numbers import NumberRead
@@ -125,22 +111,19 @@ class Answering:
     def _chosen(self, given: Given) -> tuple[str, Variant | None]:
         """The state of a call, by the variant that fits it."""
         kind = given.kind
-        for variant in fitting_now(kind, given.platform.cupy.cuda.get_current_stream().ptr):
-            shared = shared_by(given, variant, [] if variant.carried is None else variant.carried.arrays())
+        for variant in kinds.fitting_now(kind, given.platform.cupy.cuda.get_current_stream().ptr):
+            shared = kinds.shared_by(given, variant, [] if variant.carried is None else variant.carried.arrays())
             if variant.shares and not shared:
                 continue
             if variant is not kind.variants[0]:
-                to_front(kind, variant)
+                kinds.to_front(kind, variant)
             variant.calls += 1
             if shared:
-                return self._overlapping(kind, shared)
+                kind.why_eager = shared
+                self.tally.say(shared)
+                return 'overlapping', None
             return variant.state, variant
         return 'new', None
-
-    def _overlapping(self, kind: Kind, reason: Reason) -> tuple[str, None]:
-        kind.why_eager = reason
-        self.tally.say(reason)
-        return 'overlapping', None
 
     # -- launching --------------------------------------------------------------------------------------------
 
@@ -156,7 +139,7 @@ class Answering:
             assert variant.run is not None
             due, result = None, None
             if failed is None:
-                if fill(given, variant, self.tally.name) is not None:
+                if kinds.fill(given, variant, self.tally.name) is not None:
                     return self._again(given, [], 'because a number among their arguments does not fit the recording')
                 due = Comparison(self._fn, variant, given) if self._is_compared(variant) else None
                 try:
@@ -172,12 +155,12 @@ class Answering:
             if not isinstance(failed, errors.AssumptionError):
                 return self._raised(given, variant, failed)
             kind.other_ways += [variant] if isinstance(failed, OtherOutcome) else []
-            other = fitting(kind, tried, failed, given.platform.cupy.cuda.get_current_stream().ptr)
+            other = kinds.fitting(kind, tried, failed, given.platform.cupy.cuda.get_current_stream().ptr)
             other_given = given if other is None else given.beginning_with(other.carried)
-            if other is None or shared_by(given.beginning_with(None), other, other_given.held):
+            if other is None or kinds.shared_by(given.beginning_with(None), other, other_given.held):
                 return self._take_over(given, variant, failed)
             variant.restore(failed)
-            to_front(kind, other)
+            kinds.to_front(kind, other)
             other.calls += 1
             given, variant = other_given, other
             if other.run is None:
@@ -238,26 +221,18 @@ class Answering:
             return self._again(given.beginning_with(None), drawn, CHECKED)
         variant.missed += 1
         if variant.reckons_with_state and variant.missed >= max(policy.HOPE, variant.launches // policy.HOPE):
-            stop_reckoning(kind)
+            kinds.stop_reckoning(kind)
         return self._rehearse(given.beginning_with(None), None, drawn)
 
     def _has_arguments(self, given: Given, variant: Variant) -> bool:
         """Whether the host can reckon with all number arguments of a call, beside other numbers."""
-        return (
-            given.numbers is None
-            or bool(variant.arguments)
-            or reckon_with_arguments(self._fn, given, variant, self._options)
-        )
+        known = given.numbers is None or bool(variant.arguments)
+        return known or kinds.reckon_with_arguments(self._fn, given, variant, self._options)
 
     def _may_reckon(self, given: Given) -> bool:
         """Whether launches of this kind of call may reckon with numbers on the host."""
-        known = given.numbers is None or given_numbers(self._fn, given) is not None
+        known = given.numbers is None or kinds.given_numbers(self._fn, given) is not None
         return given.kind.reckons and known and not self._options.later
-
-    def _stay_eager(self, kind: Kind, variant: Variant, reason: Reason) -> None:
-        kind.keep(variant)
-        variant.give_up(reason)
-        self.tally.say(reason)
 
     # -- the eager run that is watched ------------------------------------------------------------------------
 
@@ -269,7 +244,7 @@ class Answering:
         args = (given.args, given.kwargs)
         before = snapshot(() if self._options.pure else args, given.is_array, opaque)
         here = given.platform.cupy.cuda.get_current_stream().ptr
-        fitted = [variant for variant in fitting_now(kind, here) if variant not in kind.other_ways]
+        fitted = [variant for variant in kinds.fitting_now(kind, here) if variant not in kind.other_ways]
         rehearsal = Rehearsal(pieces=self._options.pieces)
         uncollected = Uncollected()  # finalizers and the collector's callbacks would seem to be a part of the function
         self.tally.ran(WATCHED if drawn is None else CHECKED, kind.watched > 0)
@@ -322,8 +297,8 @@ class Answering:
         return Watch(
             self._fn, is_array=given.is_array, ignore=lambda value: not opaque(value),
             arguments=(given.args, given.kwargs), array=given.platform.cupy.ndarray, not_repeated=not_repeated,
-            reads=rehearsal.reads, reckons=other_numbers(given.kind) if self._may_reckon(given) else None,
-            numbers=given_numbers(self._fn, given), uncollected=uncollected,
+            reads=rehearsal.reads, reckons=kinds.other_numbers(given.kind) if self._may_reckon(given) else None,
+            numbers=kinds.given_numbers(self._fn, given), uncollected=uncollected,
         )  # fmt: skip
 
     def _keep(self, given: Given, run: WatchedRun, fitted: list[Variant]) -> Any:
@@ -337,26 +312,29 @@ class Answering:
         before, alike = kind.reason, kind.repeats(run.reason)
         if kind.unanswered > self._options.limit + policy.PATIENCE or alike >= policy.HOPE:
             reason = run.reason or kind.why_missed or _DIFFERENT
-            self._stay_eager(kind, self._variant(given, None, run.rehearsal, reason), reason)
+            stays = self._variant(given, None, run.rehearsal, reason)
+            kind.keep(stays)
+            stays.give_up(reason)
+            self.tally.say(reason)
             return run.result
         if run.reason and not before:  # a cache that is filled at first use is full the next time
             return run.result
-        same = next((v for v in fitted if not run.reason and same_way(v, run.rehearsal)), None)
+        same = next((v for v in fitted if not run.reason and kinds.same_way(v, run.rehearsal)), None)
         if same is not None:
-            to_front(kind, same)
+            kinds.to_front(kind, same)
             return run.result
         variant = self._variant(given, run.environment, run.rehearsal, run.reason)
         variant.numbers = () if given.numbers is None else given.numbers.values
         variant.reckonable = run.reckoned
         if (kind.reckons_with_arguments or variant.reckons_with_state) and not variant.reason:
-            reckon_with_arguments(self._fn, given, variant, self._options)
+            kinds.reckon_with_arguments(self._fn, given, variant, self._options)
         if not variant.reason and run.environment is not None and self._reckons_at_once(given, variant):
             variant.reckon(variant.reckonable.reads)
         if variant.reason:
             self.tally.say(variant.reason)
         else:
             variant.held, variant.values = held_in(held), values_of(run.whole, given.platform.cupy, variant.known)
-        to_front(kind, variant)
+        kinds.to_front(kind, variant)
         kind.keep(*kind.variants[: self._options.limit])
         return run.result
 
@@ -373,7 +351,7 @@ class Answering:
         variant = Variant(environment, rehearsal, reason)
         carried = None if environment is None else environment.run.carried
         if not reason and environment is not None:
-            shared = shared_by(given, variant, [] if carried is None else carried.began)
+            shared = kinds.shared_by(given, variant, [] if carried is None else carried.began)
             if shared:
                 variant = Variant(environment, rehearsal, shared)
                 variant.shares = True
@@ -394,7 +372,7 @@ class Answering:
 
     def _record_here(self, given: Given, variant: Variant) -> Any:
         """Record, and answer this call by the recording. A call that can't be recorded is eager from now on."""
-        fill(given, variant, self.tally.name)
+        kinds.fill(given, variant, self.tally.name)
         checked_by = _checked_by(variant)
         while True:
             with uninterrupted():
@@ -435,12 +413,12 @@ class Answering:
         """
         if tried.drawn:  # another try would draw other random numbers
             return ''
-        if tried.refused and reckon_with_arguments(self._fn, given, variant, self._options):
+        if tried.refused and kinds.reckon_with_arguments(self._fn, given, variant, self._options):
             return _checked_by(variant)
         if variant.reckons_with_state:
-            stop_reckoning(given.kind)
+            kinds.stop_reckoning(given.kind)
             return ''
-        if assume_more(given.kind, variant):
+        if kinds.assume_more(given.kind, variant):
             return _checked_by(variant)
         return 'host' if checked_by == 'device' and variant.checks and not tried.refused else ''
 

@@ -279,27 +279,27 @@ def _compiled(platform: Platform) -> tuple[Any, ...]:
     return found
 
 
+def _memory_at(address: int, nbytes: int) -> NDArray[Any]:
+    """The bytes at an address on the simulated device."""
+    return importlib.import_module('capturekit.simulated').memory_at(address, nbytes)  # type: ignore[no-any-return]
+
+
 def _view(address: int, words: NDArray[np.uint64]) -> NDArray[Any]:
     """The elements of a port at an address, on the simulated device."""
-    memory_at = importlib.import_module('capturekit.simulated').memory_at
     d = words.view(np.int64)
     if d[2]:
-        return memory_at(address, int(d[2]))  # type: ignore[no-any-return]
+        return _memory_at(address, int(d[2]))
     rank = int(d[4])
     shape, strides = [int(n) for n in d[_SHAPE : _SHAPE + rank]], [int(n) for n in d[_STRIDES : _STRIDES + rank]]
     low = sum(min(0, (n - 1) * s) for n, s in zip(shape, strides))
     high = sum(max(0, (n - 1) * s) for n, s in zip(shape, strides)) + int(d[3])
-    flat = memory_at(address + low, high - low)
+    flat = _memory_at(address + low, high - low)
     found: NDArray[Any] = np.ndarray((*shape, int(d[3])), np.uint8, flat, -low, (*strides, 1))
     return found
 
 
 def _row_of(launch: int, table: Any, columns: Any) -> NDArray[np.uint64]:
-    memory_at = importlib.import_module('capturekit.simulated').memory_at
-    found: NDArray[np.uint64] = memory_at(int(table) + launch % RING * int(columns) * 8, int(columns) * 8).view(
-        np.uint64
-    )
-    return found
+    return _memory_at(int(table) + launch % RING * int(columns) * 8, int(columns) * 8).view(np.uint64)
 
 
 def _row(_grid: Any, _block: Any, args: Any) -> None:
@@ -311,13 +311,12 @@ def _row(_grid: Any, _block: Any, args: Any) -> None:
 def _fetch(_grid: Any, _block: Any, args: Any) -> None:
     """The kernel for the simulated device."""
     ports, count, table, columns, state, begun, brought = args
-    memory_at = importlib.import_module('capturekit.simulated').memory_at
     launch = int(state[0]) + 1
     row = state[_ROW:] if brought else _row_of(launch, table, columns)
     for words in ports.reshape(-1, _WORDS)[: int(count)]:
         _view(int(words[1]), words)[...] = _view(int(row[int(words[0])]), words)
     state[0], state[1] = launch, 0
-    memory_at(int(begun), 8).view(np.uint64)[0] = launch
+    _memory_at(int(begun), 8).view(np.uint64)[0] = launch
 
 
 def _store(_grid: Any, _block: Any, args: Any) -> None:

@@ -1,14 +1,20 @@
-"""Arrays that share memory, and new arrays of the same layout as others."""
+"""Which arrays and other objects share memory, and new arrays of the same layout as others."""
 
 from __future__ import annotations
 
+import array
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from capturekit.launch.array_extent import extent
+
+#: Kinds of objects that show memory of the host, which others may show, too.
+_WITH_MEMORY = (np.ndarray, memoryview, bytearray, array.array)
+#: The first address of some memory, and the one after its last.
+Extent = tuple[int, int]
 
 
 def block_like(cupy: Any, block: Any) -> Any:
@@ -82,15 +88,53 @@ def are_whole(arrays: Sequence[Any]) -> bool:
 
 def spans(arrays: list[tuple[int, Any]]) -> list[tuple[int, int, list[tuple[int, Any]]]]:
     """Arrays in groups that share memory: (first address, end, members)."""
-    groups: list[tuple[int, int, list[tuple[int, Any]]]] = []
-    for member in sorted(arrays, key=lambda member: extent(member[1])):
-        low, high = extent(member[1])
+    groups = groups_of([extent(one) for _, one in arrays])
+    return [(low, high, [arrays[number] for number in numbers]) for low, high, numbers in groups]
+
+
+def groups_of(extents: Sequence[Extent]) -> list[tuple[int, int, list[int]]]:
+    """The numbers of extents in groups that overlap, at once or by others, with the extent of each group."""
+    groups: list[tuple[int, int, list[int]]] = []
+    for number in sorted(range(len(extents)), key=extents.__getitem__):
+        low, high = extents[number]
         if groups and low < groups[-1][1]:
-            start, end, members = groups[-1]
-            groups[-1] = (start, max(end, high), [*members, member])
+            start, end, numbers = groups[-1]
+            groups[-1] = start, max(end, high), [*numbers, number]
         else:
-            groups.append((low, max(high, low), [member]))
+            groups.append((low, high, [number]))
     return groups
+
+
+def overlapping(extents: Sequence[Extent]) -> list[list[int]]:
+    """The numbers of extents that overlap, in groups of two or more. One of no bytes overlaps none."""
+    groups = [[n for n in numbers if extents[n][0] < extents[n][1]] for _, _, numbers in groups_of(extents)]
+    return [group for group in groups if len(group) > 1]
+
+
+def overlap(arrays: Sequence[Any], others: Iterable[Any]) -> bool:
+    """Whether one of some arrays of the host shares memory with another one of them, or with one of the others."""
+    shown = [*arrays, *(one for one in others if issubclass(type(one), _WITH_MEMORY))]
+    return any(number < len(arrays) for group in overlapping([*map(extent_of, shown)]) for number in group)
+
+
+def shared_memory(values: Iterable[Any]) -> list[tuple[Any, Extent]]:
+    """The objects that show memory which another one of them shows, too, each with where that lies."""
+    shown = [one for one in values if issubclass(type(one), _WITH_MEMORY)]
+    extents = [*map(extent_of, shown)]
+    return [(shown[number], extents[number]) for group in overlapping(extents) for number in group]
+
+
+def extent_of(value: Any) -> Extent:
+    """Where the memory lies that an object shows; (0, 0) if there is none."""
+    if type(value) is array.array:
+        start, length = value.buffer_info()
+        return start, start + length * value.itemsize
+    try:
+        seen = value if issubclass(type(value), np.ndarray) else np.asarray(memoryview(value))
+    except (ValueError, TypeError):  # it is released, or of a format that NumPy does not know
+        return 0, 0
+    low, high = np.lib.array_utils.byte_bounds(seen) if seen.size else (0, 0)
+    return low, high
 
 
 def same_array(array: Any) -> Any:

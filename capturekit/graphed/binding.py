@@ -15,6 +15,13 @@ def function_of(given: Any) -> Any:
     return given.__func__ if isinstance(given, (staticmethod, classmethod)) else given
 
 
+def _of_function(name: str) -> Any:
+    """An attribute that is the function's own."""
+    return property(
+        lambda self: getattr(self.__wrapped__, name), lambda self, value: setattr(self.__wrapped__, name, value)
+    )
+
+
 class AsFunction:
     """A wrapper that Python treats like the function inside it. ``_given`` may be a static or class method."""
 
@@ -40,23 +47,8 @@ class AsFunction:
             raise TypeError(f'{self.__wrapped__!r} has no name: a graphed function is copied and pickled by name')
         return name
 
-    @property
-    def __defaults__(self) -> Any:
-        """The function's own."""
-        return self.__wrapped__.__defaults__
-
-    @__defaults__.setter
-    def __defaults__(self, values: Any) -> None:
-        self.__wrapped__.__defaults__ = values
-
-    @property
-    def __kwdefaults__(self) -> Any:
-        """The function's own."""
-        return self.__wrapped__.__kwdefaults__
-
-    @__kwdefaults__.setter
-    def __kwdefaults__(self, values: Any) -> None:
-        self.__wrapped__.__kwdefaults__ = values
+    __defaults__ = _of_function('__defaults__')
+    __kwdefaults__ = _of_function('__kwdefaults__')
 
 
 def lazy(fn: Any) -> Reason:

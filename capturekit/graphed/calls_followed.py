@@ -14,64 +14,25 @@ import os
 import string
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType, MethodType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from capturekit.graphed import compiling
-from capturekit.graphed.allowlists import (
-    ALLOCATORS,
-    BY_ADDRESS,
-    FOLLOWED,
-    MAKING_TEXTS,
-    OF_CALLERS,
-    OF_FILES,
-    OF_LOGGERS,
-    OF_LOGGING,
-    OF_PRINTING,
-    OF_SCIPYS_FILES,
-    OF_SIGNATURES,
-    OF_TEXTS,
-    OUTSIDE,
-    WHOLE,
-    owner_of,
-    reads,
-)
+from capturekit.graphed import allowlists, compiling, ownership, settings
+from capturekit.graphed.allowlists import owner_of, reads
 from capturekit.graphed.code_reads import READERS
-from capturekit.graphed.code_watch import CodeMet, CodeWatch, LinesRun, NamesAsked, is_clock
+from capturekit.graphed.code_watch import CLOCKS, CodeWatch, LinesRun
 from capturekit.graphed.collector import Before
 from capturekit.graphed.follow_time import FollowTime
 from capturekit.graphed.hidden_state import DRAWING, SEEDED, is_logger
-from capturekit.graphed.ownership import (
-    LibraryState,
-    Ownership,
-    asked_by_user,
-    asks_for_backends,
-    is_cupys,
-    is_followed,
-    is_library_frame,
-    is_of_signature,
-    python_module,
-)
 from capturekit.graphed.reasons import NONE, Reason, Why
 from capturekit.graphed.return_paths import Caller
-from capturekit.graphed.settings import (
-    CODECS,
-    DEPTH,
-    HANDLED,
-    LOCALE,
-    REGISTERED,
-    SPECIALS,
-    SYNCHRONIZING,
-    WARNINGS,
-    is_by_locale,
-)
 from capturekit.graphed.watched_objects import FunctionsFound, GivenValues, HiddenParts, Holders, ValuesMet
-from capturekit.graphed.watched_values import Doubts, NamesUsed, ObjectUses, WatchedValues, is_hash_of_a_value
+from capturekit.graphed.watched_values import RunParts, is_hash_of_a_value
 from capturekit.model.class_layout import MISSING, bases_of, dictionary_of_class
 from capturekit.model.cleanup import Uncollected
+from capturekit.model.host_reads import Site
 from capturekit.model.kept_values import IsArray
 from capturekit.model.plain_values import a
 from capturekit.model.source_line import is_ours
@@ -83,7 +44,7 @@ _NO_CHANGES = Reason(
 )
 #: The modules that define locks, or classes that use them.
 _OF_THREADS = frozenset({'threading', 'queue', 'concurrent', 'multiprocessing', 'asyncio'})
-_SETTINGS_IN = {'warnings': WARNINGS, '_py_warnings': WARNINGS, 'traceback': HANDLED}
+_SETTINGS_IN = {'warnings': settings.WARNINGS, '_py_warnings': settings.WARNINGS, 'traceback': settings.HANDLED}
 #: Methods of enumerations that find members.
 _BY_VALUE_OR_NAME = frozenset({'__call__', '__getitem__', '__contains__'})
 
@@ -91,18 +52,10 @@ _BY_VALUE_OR_NAME = frozenset({'__call__', '__getitem__', '__contains__'})
 class LibraryUses:
     """The uses of modules of Python that a run makes, and of CuPy's compiler."""
 
-    def __init__(
-        self,
-        values: WatchedValues,
-        holders: Holders,
-        library: LibraryState,
-        functions: FunctionsFound,
-        code_watch: CodeWatch,
-        ownership: Ownership,
-        doubts: Doubts,
-    ) -> None:
-        self._values, self._holders, self._library = values, holders, library
-        self._functions, self._code_watch, self._ownership, self._doubts = functions, code_watch, ownership, doubts
+    def __init__(self, run: RunParts, holders: Holders, functions: FunctionsFound, code_watch: CodeWatch) -> None:
+        self._values, self._holders, self._library = run.values, holders, run.library
+        self._functions, self._code_watch = functions, code_watch
+        self._ownership, self._doubts = run.ownership, run.doubts
         #: The code of CuPy's compiler, and its frame while it makes a kernel.
         self.compiler: CodeType | None = None
         self.compiling: FrameType | None = None
@@ -131,7 +84,7 @@ class LibraryUses:
         """Whether to skip what happens: not where somebody's code runs in the place of CuPy's."""
         if event == 'return' and frame is self.compiling:
             self.compiling = None
-        elif event == 'call' and not is_library_frame(frame, self._ownership.skip):
+        elif event == 'call' and not ownership.is_library_frame(frame, self._ownership.skip):
             self.compiling = None
             return False
         return True
@@ -142,15 +95,14 @@ class LibraryUses:
         if code is DRAWING:
             self.draws_entropy(frame)
             return
-        module = python_module(code.co_filename)
+        module = ownership.python_module(code.co_filename)
         name = code.co_name
         if not module:
             self._of_package(frame, code)
             return
         top = module.partition('.')[0]
         if top in _SETTINGS_IN:
-            self._values.depends_on(_SETTINGS_IN[top])
-            self._holders.settle()
+            self._holders.depends_on(_SETTINGS_IN[top])
         if top in _OF_THREADS and name != 'RLock':  # which makes a lock, and waits for none
             self.waits = _NO_CHANGES
         if name == '_showwarnmsg' and top in ('warnings', '_py_warnings'):
@@ -158,20 +110,20 @@ class LibraryUses:
             self._doubts.say(f'the function warns{line}, which a launch would not do', Why.WARNS)
         if (module, name) in self.calls and name != 'seed':
             return
-        if top in WHOLE:
+        if top in allowlists.WHOLE:
             if module == 'enum':
                 self._enumeration(frame)
             if top == 'logging':
                 self._logs(frame)
-            if name in ASKED_OF_WHOLE.get(top, ()) and asked_by_user(frame.f_back, self._ownership.skip):
+            if name in ASKED_OF_WHOLE.get(top, ()) and ownership.asked_by_user(frame.f_back, self._ownership.skip):
                 self._asked_of_whole(frame, module, name)
             return
-        if not asked_by_user(frame.f_back, self._ownership.skip):
+        if not ownership.asked_by_user(frame.f_back, self._ownership.skip):
             return
-        if is_of_signature(frame):
+        if ownership.is_of_signature(frame):
             return
         self.calls.add((module, name))
-        if not is_followed(code.co_filename, name):
+        if not ownership.is_followed(code.co_filename, name):
             self._doubts.add(frame, f'calls {module}.{name}')
         else:
             self._followed(frame, module, name)
@@ -179,7 +131,7 @@ class LibraryUses:
     def _of_package(self, frame: FrameType, code: CodeType) -> None:
         """Note what code of a package reads, and whether another call of it could tell anything new."""
         top = str(frame.f_globals.get('__name__', '')).partition('.')[0]
-        top = 'cupy' if is_cupys(top) else top
+        top = 'cupy' if ownership.is_cupys(top) else top
         again = self._package(frame, top, code.co_name) or code is self.compiler or code.co_flags & _SUSPENDS
         if not again and code.co_name not in ('__init__', '<module>'):
             self.done_with.add(id(code))
@@ -218,7 +170,7 @@ class LibraryUses:
         given = frame.f_locals
         function = given.get('obj')
         self._values.meet(function)
-        self._holders.name(OF_SIGNATURES, OF_SIGNATURES)
+        self._holders.name(allowlists.OF_SIGNATURES, allowlists.OF_SIGNATURES)
         self._holders.settle()
         if given.get('eval_str') or not has_plain_signature(function):
             self._doubts.add(frame, f'calls inspect.signature of {a(type(function))}')
@@ -228,8 +180,7 @@ class LibraryUses:
         code = frame.f_code
         cls: Any = frame.f_locals.get(code.co_varnames[0]) if code.co_name in _BY_VALUE_OR_NAME else None
         if issubclass(type(cls), enum.EnumMeta):
-            for name in ('_value2member_map_', '_member_map_', '_missing_'):
-                self._holders.search_class(cls, name)
+            self._holders.class_names(cls, ('_value2member_map_', '_member_map_', '_missing_'))
             self._holders.settle()
 
     def _package(self, frame: FrameType, top: str, name: str) -> bool:
@@ -238,24 +189,24 @@ class LibraryUses:
         Returns whether the next call of it has to be looked at, too.
         """
         inside = str(frame.f_globals.get('__name__'))
-        if asks_for_backends(inside, name):
+        if ownership.asks_for_backends(inside, name):
             self._doubts.add(frame, 'calls a function of SciPy that asks for a backend')
             return True
         if top == 'scipy':
-            self._values.depends_on(SPECIALS)
+            self._values.depends_on(settings.SPECIALS)
         elif name == '_declare_synchronize':
-            self._values.depends_on(SYNCHRONIZING)
-        of_files = inside in OF_FILES or inside.startswith(OF_SCIPYS_FILES)
-        if inside in OF_PRINTING and name not in OUTSIDE.get(top, ()):
+            self._values.depends_on(settings.SYNCHRONIZING)
+        of_files = inside in allowlists.OF_FILES or inside.startswith(allowlists.OF_SCIPYS_FILES)
+        if inside in allowlists.OF_PRINTING and name not in allowlists.OUTSIDE.get(top, ()):
             # CuPy's arrays are printed so, too
             self._values.watch_state("NumPy's options for printing", np.get_printoptions)
-        elif inside in OF_TEXTS and name in MAKING_TEXTS:
+        elif inside in allowlists.OF_TEXTS and name in allowlists.MAKING_TEXTS:
             self._values.watch_state("NumPy's options for polynomials and masked arrays", _options_of_texts)
         elif top == 'cupy' and name in _OF_ERRORS:
             self._values.watch_state("CuPy's handling of errors", sys.modules['cupyx'].geterr)
-        if name not in OUTSIDE.get(top, ()) and not of_files:
+        if name not in allowlists.OUTSIDE.get(top, ()) and not of_files:
             return False
-        if asked_by_user(frame.f_back, self._ownership.skip):
+        if ownership.asked_by_user(frame.f_back, self._ownership.skip):
             self._doubts.add(frame, f'calls {top}.{name}')
         return True
 
@@ -276,14 +227,14 @@ class LibraryUses:
 
     def _asked_of_whole(self, frame: FrameType, module: str, name: str) -> None:
         """Note what the user's code asks a module for that is otherwise skipped as a whole."""
-        if name in OF_LOGGERS:
+        if name in allowlists.OF_LOGGERS:
             here = frame.f_locals
             self._values.meet(here['self'] if 'self' in here else logging.getLogger(here.get('name')))
             self._holders.settle()
-        elif module == 'linecache' or name in OF_CALLERS or name in OF_LOGGING:
+        elif module == 'linecache' or name in allowlists.OF_CALLERS or name in allowlists.OF_LOGGING:
             self._doubts.add(frame, f'calls {module}.{name}')
         else:
-            self._values.depends_on(REGISTERED)
+            self._values.depends_on(settings.REGISTERED)
             self.calls.add((module, name))
 
 
@@ -306,8 +257,8 @@ _ABSTRACT = frozenset({'__instancecheck__', '__subclasscheck__'})
 ASKED_OF_WHOLE = {
     **dict.fromkeys(('abc', '_abc', '_py_abc', 'enum', '_weakrefset'), _ABSTRACT),
     'linecache': frozenset({'getline', 'getlines', 'checkcache', 'updatecache', 'lazycache'}),
-    'traceback': OF_CALLERS,
-    'logging': OF_LOGGERS | OF_LOGGING,
+    'traceback': allowlists.OF_CALLERS,
+    'logging': allowlists.OF_LOGGERS | allowlists.OF_LOGGING,
 }
 
 
@@ -332,69 +283,38 @@ def has_plain_signature(function: Any) -> bool:
     return False
 
 
-class WatchedCall(NamedTuple):
-    """What a watch is given: see :class:`capturekit.graphed.watch.Watch`."""
+class RunRecord(RunParts):
+    """The parts of a watch, each with what it has found out; ``array``: the class of arrays.
 
-    is_array: IsArray
-    skip: Callable[[str], bool]
-    ignore: Callable[[Any], bool] | None
-    arguments: Any
-    array: type | None
+    Each part gets those before it that it uses; the values tell of what they meet.
+    """
 
-
-@dataclass(frozen=True)
-class RunRecord:
-    """The parts of a watch, each with what it has found out. ``array``: the class of arrays."""
-
-    ownership: Ownership
-    doubts: Doubts
-    names: NamesUsed
-    uses: ObjectUses
-    code: CodeMet
-    library: LibraryState
-    values: WatchedValues
-    hidden: HiddenParts
-    holders: Holders
-    functions: FunctionsFound
-    met: ValuesMet
-    given: GivenValues
-    asked: NamesAsked
-    code_watch: CodeWatch
-    libraries: LibraryUses
-    lines: LinesRun
-    before: Before
-    array: type | None
-
-
-def record_of(
-    given: WatchedCall, uncollected: Uncollected, lines: LinesRun, before: Before, time: FollowTime
-) -> RunRecord:
-    """Make the parts of a watch. Each gets those before it that it uses; the values tell of what they meet."""
-    ownership, doubts = Ownership(given.skip), Doubts(given.skip)
-    names, uses, code = NamesUsed(), ObjectUses(given.is_array), CodeMet()
-    library = LibraryState(ownership)
-    values = WatchedValues(given.is_array, doubts)
-    hidden = HiddenParts(values)
-    holders = Holders(values, library, names, ownership, doubts, time)
-    functions = FunctionsFound(values, holders, library, ownership, before, time)
-    met = ValuesMet(values, holders, hidden, functions, library, names, uses, ownership, uncollected)
-    values.note = met.note
-    arguments = GivenValues(values, holders, uses, doubts, before, time, given.arguments, given.ignore)
-    asked = NamesAsked(values, holders, names, ownership, lines, before)
-    code_watch = CodeWatch(
-        values, holders, names, asked, arguments, code, uses, library, doubts, lines, before,
-        given.array,
-    )  # fmt: skip
-    libraries = LibraryUses(values, holders, library, functions, code_watch, ownership, doubts)
-    return RunRecord(
-        ownership, doubts, names, uses, code, library, values, hidden, holders, functions,
-        met, arguments, asked, code_watch, libraries, lines, before, given.array,
-    )  # fmt: skip
+    def __init__(
+        self,
+        is_array: IsArray,
+        skip: Callable[[str], bool],
+        before: Before,
+        time: FollowTime,
+        lines: LinesRun,
+        uncollected: Uncollected,
+        array: type | None,
+        arguments: Any,
+        ignore: Callable[[Any], bool] | None,
+    ) -> None:
+        super().__init__(is_array, skip, before, time)
+        self.lines, self.array = lines, array
+        self.hidden = HiddenParts(self.values)
+        self.holders = Holders(self)
+        self.functions = FunctionsFound(self, self.holders)
+        self.met = ValuesMet(self, self.holders, self.hidden, self.functions, uncollected)
+        self.values.note = self.met.note
+        self.given = GivenValues(self, self.holders, arguments, ignore)
+        self.code_watch = CodeWatch(self, self.holders, self.given, lines, array)
+        self.code, self.asked = self.code_watch.met, self.code_watch.asked
+        self.libraries = LibraryUses(self, self.holders, self.functions, self.code_watch)
 
 
 _VARIABLE = (0x04, 0x08)  # CO_VARARGS, CO_VARKEYWORDS
-
-# the code of generators and coroutines
 
 #: The frame under which all finders and loaders run, and the modules that they load.
 _IMPORT = sys.modules['_frozen_importlib']._find_and_load.__code__
@@ -422,13 +342,13 @@ class PythonCalls:
         if event == 'return' and frame is importing:
             self.importing = None
             name = frame.f_locals.get('name')
-            if name not in sys.modules and asked_by_user(importing.f_back, self._ownership.skip):
+            if name not in sys.modules and ownership.asked_by_user(importing.f_back, self._ownership.skip):
                 self._doubts.add(importing.f_back, f'imports {name}, which is not found')
         elif event == 'call' and frame.f_code.co_name == '<module>':
             self._module_begins(frame, importing)
 
     def _module_begins(self, frame: FrameType, importing: FrameType) -> None:
-        if asked_by_user(importing.f_back, self._ownership.skip):
+        if ownership.asked_by_user(importing.f_back, self._ownership.skip):
             self._doubts.add(importing.f_back, f'imports {frame.f_globals.get("__name__")} for the first time')
 
     def called(self, frame: FrameType) -> None:
@@ -498,8 +418,8 @@ class PythonCalls:
 
     def _met(self, frame: FrameType, code: CodeType) -> tuple[CodeType, bool]:
         """Note that code runs for the first time; if it is the user's, watch what it names."""
-        foreign = code.co_filename.startswith(_own_folder) or is_library_frame(frame, self._ownership.skip)
-        foreign = foreign or code.co_name == '<module>' or code.co_name in ALLOCATORS
+        foreign = code.co_filename.startswith(_own_folder) or ownership.is_library_frame(frame, self._ownership.skip)
+        foreign = foreign or code.co_name == '<module>' or code.co_name in allowlists.ALLOCATORS
         known = self._code.codes[id(code)] = (code, foreign)
         self._code.ran_in.setdefault(id(frame.f_globals), (frame.f_globals, []))[1].append(code)
         self._functions.inside.update(id(part) for part in code.co_consts if type(part) is CodeType)
@@ -510,11 +430,11 @@ class PythonCalls:
             self._holders.name_out_of_sight(code.co_names)
         if SEEDED in code.co_names and self._lines.told:
             self._lines.follow_calls(code)
-        if is_cupys(frame.f_globals.get('__name__')):
+        if ownership.is_cupys(frame.f_globals.get('__name__')):
             self._library.inside_cupy(frame)
         elif code.co_name == '<module>':
             self._module_begins(frame, frame)
-        elif python_module(code.co_filename).partition('.')[0] in FOLLOWED:
+        elif ownership.python_module(code.co_filename).partition('.')[0] in allowlists.FOLLOWED:
             self._functions.inside_library(frame)
         return known
 
@@ -532,10 +452,11 @@ _COPYING = tuple(('builtins.set', name) for name in ('copy', 'difference', 'inte
 _OF_TEXTS = (('builtins.str', 'format'), ('builtins.str', 'format_map'))
 #: Functions written in C, and the settings that what they do depends on.
 _SETTINGS_OF = {
-    ('_abc', 'get_cache_token'): REGISTERED, ('sys', 'getrecursionlimit'): DEPTH,
-    ('sys', 'exc_info'): HANDLED, ('sys', 'exception'): HANDLED, ('builtins.str', 'encode'): CODECS,
-    ('builtins.bytes', 'decode'): CODECS, ('builtins.bytearray', 'decode'): CODECS,
-    ('_warnings', 'warn'): WARNINGS, ('_warnings', 'warn_explicit'): WARNINGS,
+    ('_abc', 'get_cache_token'): settings.REGISTERED, ('sys', 'getrecursionlimit'): settings.DEPTH,
+    ('sys', 'exc_info'): settings.HANDLED, ('sys', 'exception'): settings.HANDLED,
+    ('builtins.str', 'encode'): settings.CODECS, ('builtins.bytes', 'decode'): settings.CODECS,
+    ('builtins.bytearray', 'decode'): settings.CODECS,
+    ('_warnings', 'warn'): settings.WARNINGS, ('_warnings', 'warn_explicit'): settings.WARNINGS,
 }  # fmt: skip
 
 
@@ -551,32 +472,29 @@ class CallsInC:
         """Look up a function written in C that the user's code calls, directly or through the standard library."""
         code = frame.f_code
         known = self._code.codes.get(id(code))
-        if known is not None and known[1] and not python_module(code.co_filename):
+        if known is not None and known[1] and not ownership.python_module(code.co_filename):
             self._called_by_library(frame, function)
             return
         if code is DRAWING:
             return
         what = (owner_of(function), function.__name__)
         if what[1] in READERS and what[0] == 'builtins':
-            if is_of_signature(frame):
+            if ownership.is_of_signature(frame):
                 return
-            if (known is not None and not known[1]) or asked_by_user(frame, self._ownership.skip):
+            if (known is not None and not known[1]) or ownership.asked_by_user(frame, self._ownership.skip):
                 self._asked.asked(frame, what[1] == 'hasattr')
             return
         if what[0] == 'time' and self._timed(frame, function):
             return
-        self._note_setting(what)
+        if what in _SETTINGS_OF:
+            self._holders.depends_on(_SETTINGS_OF[what])
         if what in _COPYING:
             self._uses.copied_sets.add(code.co_name)
-        if (
-            what in self._libraries.calls
-            or code.co_filename.startswith(_own_folder)
-            or self._pops_from_a_set(frame, function, what)
-        ):
+        if what in self._libraries.calls or code.co_filename.startswith(_own_folder):
             return
-        if not asked_by_user(frame, self._ownership.skip):
+        if self._pops_from_a_set(frame, function, what) or not ownership.asked_by_user(frame, self._ownership.skip):
             return
-        if what == ('builtins', 'id') and python_module(code.co_filename) in BY_ADDRESS:
+        if what == ('builtins', 'id') and ownership.python_module(code.co_filename) in allowlists.BY_ADDRESS:
             return
         if what == ('builtins', 'hash') and ((known is not None and known[1]) or is_hash_of_a_value(frame)):
             return
@@ -584,7 +502,7 @@ class CallsInC:
             return
         self._libraries.calls.add(what)
         found = reads(function)
-        if found is None or asks_for_backends(what[0]):
+        if found is None or ownership.asks_for_backends(what[0]):
             self._doubts.add(frame, f'calls {".".join(what)}')
         elif found == 'names':
             self._doubts.add(frame, f'calls {".".join(what)} with names that are not in its code')
@@ -602,17 +520,9 @@ class CallsInC:
         text = getattr(function, '__self__', None) if what in _OF_TEXTS else None
         if type(text) is not str or _names_attributes(text):
             return False
-        if is_by_locale(text):
-            self._values.depends_on(LOCALE)
-            self._holders.settle()
+        if settings.is_by_locale(text):
+            self._holders.depends_on(settings.LOCALE)
         return True
-
-    def _note_setting(self, what: tuple[str, str]) -> None:
-        """Note the setting on which depends what a function does."""
-        setting = _SETTINGS_OF.get(what)
-        if setting is not None:
-            self._values.depends_on(setting)
-            self._holders.settle()
 
     def _pops_from_a_set(self, frame: FrameType, function: Any, what: tuple[str, str]) -> bool:
         """Whether the user's set loses an element: it goes on where the last ``pop`` ended, which nobody can see."""
@@ -625,17 +535,16 @@ class CallsInC:
         if function is os.urandom:
             self._libraries.draws_entropy(frame)
         elif id(function) in COUNTS_ANYWHERE:  # it warns
-            self._values.depends_on(WARNINGS)
-            self._holders.settle()
+            self._holders.depends_on(settings.WARNINGS)
 
     def _timed(self, frame: FrameType, function: Any) -> bool:
         """Note where the user's code reads a clock. False if a library's code does, or if it is no clock."""
         known = self._code.codes.get(id(frame.f_code))
-        if known is None or known[1] or not is_clock(function):
+        if known is None or known[1] or not any(function is clock for clock in CLOCKS):
             return False
         line = self._doubts.line(frame)
         text = f'the function reads time.{function.__name__}(){line}: each launch would repeat the first time'
-        self._code_watch.clock.note(frame, Reason(text, Why.CLOCK))
+        self._code_watch.clock.setdefault(Site(frame.f_code, frame.f_lasti), Reason(text, Why.CLOCK))
         return True
 
 

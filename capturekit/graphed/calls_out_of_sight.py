@@ -10,23 +10,21 @@ Code may also reach classes without naming them, by the class of an object, as i
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from types import CodeType
 from typing import Any
 
-from capturekit.graphed.allowlists import SPECIAL, makes_unknown, owner_of, reads
+from capturekit.graphed.allowlists import SPECIAL, makes_unknown, owner_of, reads_unknown
+from capturekit.graphed.calls_followed import RunRecord
 from capturekit.graphed.code_reads import nested
 from capturekit.graphed.hidden_state import FILES
+from capturekit.graphed.read_paths import ReadPaths
 from capturekit.graphed.stack_steps import call_of
+from capturekit.graphed.value_changes import kept_in
 from capturekit.graphed.watched_values import WatchedValue
 from capturekit.model.class_layout import among, bases_of, dictionary_of_class, name_of
 from capturekit.model.code_steps import Does, steps_of
-from capturekit.model.kept_values import Kept
 
-_BUILTIN = (
-    types.BuiltinFunctionType, types.MethodWrapperType, types.MethodDescriptorType, types.WrapperDescriptorType,
-    types.ClassMethodDescriptorType,
-)  # fmt: skip
 _LOADS = Does.ANY_LOAD - {Does.LOADS_CLOSURE} | Does.ANY_ATTRIBUTE
 _NAMES = _LOADS | {Does.IMPORTS_FROM}
 _COMPARE = frozenset({'isinstance', 'issubclass'})
@@ -36,39 +34,36 @@ _WHOLE = frozenset({'vars', '__dict__'})
 _MAKERS = frozenset({'attrgetter', 'methodcaller'})
 
 
-def reads_unknown(value: Any) -> bool:
-    """Whether a value is a function written in C of which it is not known what it reads."""
-    return among(type(value), _BUILTIN) and reads(value) is None
+def handed_on(run: RunRecord, paths: ReadPaths) -> Iterator[str]:
+    """Say what the code that ran may call out of sight.
 
-
-def handed_on(
-    entries: list[WatchedValue],
-    others: Iterable[Any],
-    codes: list[CodeType],
-    asked: set[str],
-    given: set[str],
-    followed: Container[str],
-    only_checks: Callable[[type], bool],
-) -> Iterator[str]:
-    """Say which functions of that kind the code hands on.
-
-    ``others``: what is watched besides the entries. ``asked``: names of attributes that are in texts; ``given``: that
-    code asked for; ``followed``: of which it is known where their values go, but for those of modules. ``only_checks``
-    says of which classes the code only asks whether objects are of them: it gets no method from such a class.
+    Of attributes of which it is known where their values go, only those of modules count. From a class of which the
+    code only asks whether objects are of it, it gets no method.
     """
+    codes = [inner for code in run.code.own() for inner in nested(code)]
+    entries = [entry for entry in run.values.entries.values() if paths.reads(entry)]
+    yield from _classes_called(entries, codes)
+    yield from _functions_handed_on(run, paths, entries, codes)
+    yield from _classes_of_files(run, codes)
+
+
+def _functions_handed_on(
+    run: RunRecord, paths: ReadPaths, entries: list[WatchedValue], every: list[CodeType]
+) -> Iterator[str]:
+    asked, given = run.names.strings, run.names.attributes - SPECIAL
     watched = {entry.key: entry.kept.value for entry in entries if entry.key and reads_unknown(entry.kept.value)}
-    every = [inner for code in codes for inner in nested(code)]
     named = {name for code in every for name in code.co_names}
     by_name = asked if named & _MAKERS else set()
-    values = [*(entry.kept.value for entry in entries), *others]
-    values = [one for one in values if not (issubclass(type(one), type) and only_checks(one))]
-    values += [one for entry in entries for one in _makers_in(entry.kept)]
+    values = [entry.kept.value for entry in entries]
+    values += [holder.value for holder in run.holders.by_id.values() if paths.reach(id(holder.value))]
+    values = [one for one in values if not (issubclass(type(one), type) and paths.only_checks(one))]
+    values += _makers_in(entries)
     methods = dict(_methods(values, named | by_name | given, bool(named & _WHOLE)))
     unshown = by_name | (methods.keys() - named)  # no step shows these names
     got = by_name | (asked - named) if 'getattr' in named else by_name
     for found, loads, anyhow in ((watched, _LOADS, got), (methods, Does.ANY_ATTRIBUTE, unshown)):
         for name, function in found.items():
-            only = name in followed
+            only = name in run.code_watch.times
             where = next((code for code in every if name in _names(code) and _hands_on(code, name, loads, only)), None)
             if where is not None or name in anyhow:
                 place = '' if where is None else f' in {where.co_name}'
@@ -76,26 +71,20 @@ def handed_on(
                 yield f'the function hands on {name}{place}: what that reads is not known'
 
 
-def _makers_in(kept: Kept) -> Iterator[type]:
-    """The classes whose methods are in a value: ``datetime.fromisoformat`` makes an object without naming its class."""
-    todo, seen = [kept], set[int]()
-    while todo:
-        one = todo.pop()
+def _makers_in(entries: list[WatchedValue]) -> Iterator[type]:
+    """The classes whose methods are in values: ``datetime.fromisoformat`` makes an object without naming its class."""
+    for one in kept_in([entry.kept for entry in entries]):
         bound: Any = one.value.__self__ if type(one.value) is types.BuiltinFunctionType else None
         if issubclass(type(bound), type):
             yield bound
-        if id(one) not in seen:
-            seen.add(id(one))
-            todo += one.parts
 
 
-def classes_called(entries: list[WatchedValue], codes: list[CodeType]) -> Iterator[str]:
+def _classes_called(entries: list[WatchedValue], every: list[CodeType]) -> Iterator[str]:
     """Say which watched classes written in C, whose objects may read anything, the code may call.
 
     What it only compares types with, it does not call: one ``isinstance`` or ``issubclass`` for each time that it loads
     the class.
     """
-    every = [inner for code in codes for inner in nested(code)]
     for entry in entries:
         value, name = entry.kept.value, entry.key
         made = makes_unknown(value) if name and issubclass(type(value), type) else ''
@@ -146,10 +135,10 @@ def _hands_on(code: CodeType, name: str, loads: frozenset[str], of_modules: bool
 _CLASS_OF = frozenset({'type', '__class__'})
 
 
-def classes_of_files(values: Iterable[Any], codes: list[CodeType]) -> Iterator[str]:
+def _classes_of_files(run: RunRecord, every: list[CodeType]) -> Iterator[str]:
     """Say which watched file's class the code may call: the class of an object needs no name."""
-    if not any(_CLASS_OF & {*inner.co_names} for code in codes for inner in nested(code)):
+    if not any(_CLASS_OF & {*code.co_names} for code in every):
         return
-    for value in values:
+    for value, _, _ in run.hidden.states.values():
         if among(type(value), FILES):
             yield f'the function may make a {name_of(type(value))} by the class of one: what it reads is not known'

@@ -434,29 +434,7 @@ def made_in(value: Any) -> Iterator[Any]:
 
 def objects_in(value: Any) -> dict[int, Any]:
     """The objects, lists and dicts in any value, by id. What was there before may hold itself, or a part twice."""
-    found: dict[int, Any] = {}
-    todo, seen = [value], set[int]()
-    while todo:
-        one = todo.pop()
-        parts = None if id(one) in seen else parts_of(one)
-        seen.add(id(one))
-        if parts is not None and type(one) is not tuple:
-            found[id(one)] = one
-        todo += parts or []
-    return found
-
-
-def holds_one_of(kept: Kept, objects: dict[int, Any]) -> bool:
-    """Whether a value that was kept is or holds one of these objects."""
-    todo, seen = [kept], set[int]()
-    while todo:
-        one = todo.pop()
-        if id(one.value) in objects:
-            return True
-        if one.parts and id(one) not in seen:
-            seen.add(id(one))
-            todo += one.parts
-    return False
+    return {id(one): one for one in made_in(value) if type(one) is not tuple}
 
 
 #: The kinds of watched values that are places where code puts values.

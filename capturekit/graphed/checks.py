@@ -134,9 +134,7 @@ class Comparison:
 
     def _found(self, result: Any, leaves: Sequence[Any]) -> tuple[list[tuple[str, Any]], Any]:
         """The arrays of the result and then of the arguments, on the host, with names; and the rest of the result."""
-        held = (
-            self._variant.held
-        )  # objects that are the same at each call; in the place of others each run makes its own
+        held = self._variant.held  # the same at each call; in the place of other objects each run makes its own
         known = lambda value: opaque(value) and any(value is one for one in held)  # noqa: E731
         arrays, form = take_apart(packed(result), self._given.is_array, known, name='the result')
         named = [(f'result array {number}' if number else 'the result', array) for number, array in enumerate(arrays)]

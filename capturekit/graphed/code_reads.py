@@ -9,8 +9,7 @@ as those are which code imports. Where code does anything else with ``sys.module
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType, FrameType, ModuleType
 from typing import Any, NamedTuple
@@ -121,17 +120,6 @@ _LOADS = Does.ANY_LOAD | {Does.LOADS_CONSTANT, Does.LOADS_PYTHONS_OWN, Does.MAKE
 _EMPTY = frozenset({Does.BUILDS_LIST, Does.BUILDS_DICT, Does.BUILDS_SET})
 
 
-class NameGiven(NamedTuple):
-    """What gives ``getattr`` or its like the attribute's name: a text in the code, or the value of a variable."""
-
-    is_variable: bool
-    text: str
-
-    def value_in(self, variables: Mapping[str, Any]) -> Any:
-        """The name."""
-        return variables.get(self.text) if self.is_variable else self.text
-
-
 def name_given(steps: list[CodeStep], number: int) -> tuple[CodeStep | None, CodeStep | None]:
     """The call of the function loaded there, if it is called at once, and the step that loads the name for it.
 
@@ -229,16 +217,6 @@ def module_asked(steps: list[CodeStep], number: int) -> str | LoadedValue | None
     return _name(steps, after[1]) if calls and not _jumps(after[: calls + 1]) else None
 
 
-def module_named(name: str) -> Any:
-    """What ``sys.modules`` has under a name; MISSING if there is nothing."""
-    return sys.modules.get(name, MISSING)
-
-
-def is_in_place(modules: Any) -> bool:
-    """Whether ``sys.modules`` is still this dict."""
-    return sys.modules is modules
-
-
 def _is_call(at: Sequence[CodeStep], count: int) -> bool:
     return bool(at) and at[0].does == Does.CALLS and at[0].amount == count
 
@@ -272,7 +250,7 @@ _MADE_BY_NAMES = ('attrgetter', 'methodcaller')
 _ONE_OF_A_KIND = (type(None), bool, type(...))
 
 
-class CodeNames(NamedTuple):
+class CodeNames:
     """The names that a code object and those nested in it use.
 
     ``identities``: the globals that are compared by ``is``, each with the chain of attribute names after it, or None
@@ -286,21 +264,6 @@ class CodeNames(NamedTuple):
     names by which ``sys.modules`` is asked for modules, and None if it is used otherwise.
     """
 
-    read: frozenset[str]
-    written: frozenset[str]
-    attributes: frozenset[str]
-    strings: frozenset[str]
-    identities: frozenset[tuple[str, ...] | None]
-    imports: frozenset[tuple[str, int]]
-    unknown: str
-    sites: dict[tuple[int, int], NameGiven]
-    parameters: frozenset[str]
-    looked_at: frozenset[tuple[LoadedValue, str]]
-    of_arrays: frozenset[str]
-    modules: frozenset[str | None]
-
-
-class _Names:
     def __init__(self) -> None:
         self.read: set[str] = set()
         self.written: set[str] = set()
@@ -309,7 +272,7 @@ class _Names:
         self.identities: set[tuple[str, ...] | None] = set()
         self.imports: set[tuple[str, int]] = set()
         self.unknown = ''
-        self.sites: dict[tuple[int, int], NameGiven] = {}
+        self.sites: dict[tuple[int, int], str | LoadedValue] = {}
         self.parameters: set[str] = set()
         self.looked_at: set[tuple[LoadedValue, str]] = set()
         self.of_arrays: set[str] = set()
@@ -402,7 +365,7 @@ class _Names:
         if call is None:
             self._unknown(f'{steps[number].operand}, which it does not call at once,', line)
         elif name is not None and (_is_text(name) or _is_one(code, name.operand)):
-            self.sites[id(code), call.offset] = NameGiven(not _is_text(name), name.operand)
+            self.sites[id(code), call.offset] = name.operand if _is_text(name) else LoadedValue(name.operand)
 
     def _unknown(self, what: str, line: int) -> None:
         self.unknown = self.unknown or f'{what} at line {line}'
@@ -422,50 +385,46 @@ class _Names:
             self.identities.add(tuple(names))
         else:
             left = before[-len(names) - 1 : -len(names)] if step.does in _LOADS else []
-            given = [one.operand for one in (*before[-1:], *left) if _is_as_given(code, one)]
+            named = [one.operand for one in (*before[-1:], *left) if one.does in Does.ANY_VARIABLE]
+            given = [name for name in named if keeps_argument(code, name)]
             self.parameters.update(given[:1])
             self.identities.update([] if given else [None])
 
-    def found(self, of_line: bool = False) -> CodeNames:
-        """All that was taken in. ``of_line``: whoever asks looks at the variables when the line begins."""
+    def completed(self, of_line: bool = False) -> CodeNames:
+        """The same, when all was taken in. ``of_line``: whoever asks looks at the variables when the line begins."""
         unseen = set() if of_line else {name for _, name in self.looked_at}
-        unknown = self.unknown or ('the __dict__ of an object' if '__dict__' in unseen else '')
-        modules = self.modules | ({None} if MODULES in unseen else set())
-        return CodeNames(
-            frozenset(self.read), frozenset(self.written), frozenset(self.attributes | self.strings),
-            frozenset(self.strings), frozenset(self.identities), frozenset(self.imports), unknown, self.sites,
-            frozenset(self.parameters), frozenset(self.looked_at), frozenset(self.of_arrays),
-            frozenset(modules),
-        )  # fmt: skip
+        self.unknown = self.unknown or ('the __dict__ of an object' if '__dict__' in unseen else '')
+        self.modules.update([None] if MODULES in unseen else [])
+        self.attributes |= self.strings
+        return self
 
 
-def _is_as_given(code: CodeType, step: CodeStep) -> bool:
-    """Whether a step loads a parameter that the code gives no other value."""
-    name = step.operand
-    if step.does not in Does.ANY_VARIABLE or name not in parameters_of(code):
-        return False
-    return not any(one.operand == name and one.does in Does.CHANGES_ANY for one in steps_of(code))
+def keeps_argument(code: CodeType, name: str) -> bool:
+    """Whether a variable of code is a parameter that gets no other value."""
+    stores = any(one.operand == name and one.does in Does.CHANGES_ANY for one in steps_of(code))
+    return name in parameters_of(code) and not stores
 
 
 def names_of(code: CodeType) -> CodeNames:
     """Names of globals read and written, of attributes; strings where attributes are read by string."""
-    names = _Names()
+    names = CodeNames()
     names.add(code)
-    own = frozenset(names.parameters)
+    own = set(names.parameters)
     for inner in nested(code):
         if inner is not code:
             names.add(inner)
-    return names.found()._replace(parameters=own)
+    names.parameters = own
+    return names.completed()
 
 
 def names_by_line(code: CodeType) -> dict[int, CodeNames]:
     """The same for each line of a code object, without those nested in it; under 0 what belongs to no line."""
-    lines = {0: _Names()}
+    lines = {0: CodeNames()}
     steps = steps_of(code)
     for number, step in enumerate(steps):
-        lines.setdefault(step.line or 0, _Names()).take(code, steps, number)
+        lines.setdefault(step.line or 0, CodeNames()).take(code, steps, number)
     lines[0].finish(code, steps)
-    return {number: names.found(number > 0) for number, names in lines.items()}
+    return {number: names.completed(number > 0) for number, names in lines.items()}
 
 
 def _one_flag(after: list[CodeStep]) -> bool:

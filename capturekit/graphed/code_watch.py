@@ -21,25 +21,14 @@ from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 from capturekit.graphed.allowlists import INTERFACES
-from capturekit.graphed.code_reads import (
-    MODULES,
-    READERS,
-    CodeNames,
-    NameGiven,
-    is_in_place,
-    module_named,
-    names_by_line,
-    names_of,
-)
-from capturekit.graphed.collector import Before
+from capturekit.graphed.code_reads import MODULES, READERS, CodeNames, LoadedValue, names_by_line, names_of
 from capturekit.graphed.hidden_state import SEEDED, overwrites_entropy
-from capturekit.graphed.ownership import LibraryState, Ownership
 from capturekit.graphed.reasons import Reason
 from capturekit.graphed.return_paths import Caller, ReturnPaths
 from capturekit.graphed.sets_made import SetsSeen
 from capturekit.graphed.settings import DEPTH, settings_of
 from capturekit.graphed.watched_objects import GivenValues, Holders
-from capturekit.graphed.watched_values import Doubts, NamesUsed, ObjectUses, WatchedValues, is_hashed_by_value
+from capturekit.graphed.watched_values import RunParts, is_hashed_by_value
 from capturekit.model.class_layout import (
     MISSING,
     attributes_of,
@@ -59,32 +48,6 @@ CLOCKS = (
     time.time, time.time_ns, time.perf_counter, time.perf_counter_ns, time.monotonic, time.monotonic_ns,
     time.process_time, time.process_time_ns, time.thread_time, time.thread_time_ns,
 )  # fmt: skip
-
-
-def is_clock(function: Any) -> bool:
-    """Whether a function reads a clock and does nothing else."""
-    return any(function is clock for clock in CLOCKS)
-
-
-class ClockReadings:
-    """The clocks that a run has read.
-
-    Attributes:
-        readings: where the user's code reads a clock, with the reason for the case that the time counts.
-        followed: the attributes that times were followed to.
-    """
-
-    def __init__(self) -> None:
-        self.readings: dict[Site, Reason] = {}
-        self.followed: set[str] = set()
-
-    def note(self, frame: FrameType, reason: Reason) -> None:
-        """Note a call of a clock in a frame."""
-        self.readings.setdefault(Site(frame.f_code, frame.f_lasti), reason)
-
-    def keeps(self, name: str) -> bool:
-        """Whether attributes of this name keep times."""
-        return name in self.followed
 
 
 class CodeMet:
@@ -258,20 +221,12 @@ _own_folder = os.path.dirname(os.path.abspath(__file__))
 class NamesAsked:
     """The attributes that a run asks for by names which are values."""
 
-    def __init__(
-        self,
-        values: WatchedValues,
-        holders: Holders,
-        names: NamesUsed,
-        ownership: Ownership,
-        lines: LinesRun,
-        before: Before,
-    ) -> None:
-        self._values, self._holders = values, holders
-        self._names, self._ownership, self._lines, self._before = names, ownership, lines, before
+    def __init__(self, run: RunParts, holders: Holders, lines: LinesRun) -> None:
+        self._values, self._holders, self._names = run.values, holders, run.names
+        self._ownership, self._lines, self._before = run.ownership, lines, run.before
         #: Code that calls ``getattr`` or its like, and where: see :class:`capturekit.graphed.code_reads.CodeNames`.
         self._asking: dict[int, CodeType] = {}
-        self._sites: dict[tuple[int, int], NameGiven] = {}
+        self._sites: dict[tuple[int, int], str | LoadedValue] = {}
         #: Code and offset of a call that asks an object for a computed name. The object is told next.
         self._to_ask: tuple[int, int] | None = None
 
@@ -308,7 +263,7 @@ class NamesAsked:
             self._asking[id(code)] = code
             self._sites |= names_of(code).sites
         given = self._sites.get((id(code), frame.f_lasti))
-        name = None if given is None else given.value_in(frame.f_locals)
+        name = given.value_in(frame) if isinstance(given, LoadedValue) else given
         self.answer_all()
         if type(name) is not str:
             self._to_ask = id(code), frame.f_lasti
@@ -399,25 +354,17 @@ class CodeWatch:
     """
 
     def __init__(
-        self,
-        values: WatchedValues,
-        holders: Holders,
-        names: NamesUsed,
-        asked: NamesAsked,
-        given: GivenValues,
-        code: CodeMet,
-        uses: ObjectUses,
-        library: LibraryState,
-        doubts: Doubts,
-        lines: LinesRun,
-        before: Before,
-        array: type | None = None,
+        self, run: RunParts, holders: Holders, given: GivenValues, lines: LinesRun, array: type | None
     ) -> None:
-        self._values, self._holders, self._names = values, holders, names
-        self._asked, self._given, self._code, self._uses = asked, given, code, uses
-        self._library, self._doubts, self._lines, self._array = library, doubts, lines, array
-        self.sets = SetsSeen(before.had)
-        self.clock = ClockReadings()
+        self._values, self._holders, self._names, self._uses = run.values, holders, run.names, run.uses
+        self._library, self._doubts, self._given = run.library, run.doubts, given
+        self._lines, self._array = lines, array
+        self.met, self.asked = CodeMet(), NamesAsked(run, holders, lines)
+        self.sets = SetsSeen(run.before.had)
+        #: Where the user's code reads a clock, with the reason for the case that the time counts; and the attributes to
+        #: which times were followed.
+        self.clock: dict[Site, Reason] = {}
+        self.times: set[str] = set()
         #: The globals of the user's code, as they were when it was met, and the file, by id.
         self.globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
         #: The globals that code writes and that were not there, with their file, by the id of the dictionary and name.
@@ -433,7 +380,7 @@ class CodeWatch:
 
     def collect(self, frame: FrameType, code: CodeType) -> None:
         """Watch what a code object names when it runs for the first time: line by line where lines are told of."""
-        self._code.globals_of[id(code)] = code, id(frame.f_globals)
+        self.met.globals_of[id(code)] = code, id(frame.f_globals)
         whole = names_of(code)
         if code.co_filename != '<string>':  # there, dataclasses compares with its own constant
             self._uses.compared[id(code)] = whole.parameters, f'{code.co_name} of {os.path.basename(code.co_filename)}'
@@ -457,7 +404,7 @@ class CodeWatch:
             self._watch_named(frame, names)
         for of, attribute in () if names is None else names.looked_at:
             if attribute == '__dict__':
-                self._asked.look_at_all(of.value_in(frame))
+                self.asked.look_at_all(of.value_in(frame))
             else:
                 asked = of.value_in(frame)
                 self._modules_asked(frame, [asked if type(asked) is str else None])
@@ -474,7 +421,7 @@ class CodeWatch:
             self.seeding = id(code), offset
         elif self.seeding == (id(code), offset):
             self.seeding = None
-        self._asked.call_asks(code, offset, function, first)
+        self.asked.call_asks(code, offset, function, first)
 
     def _watch_named(self, frame: FrameType, names: CodeNames) -> None:
         code, values = frame.f_code, frame.f_globals
@@ -527,7 +474,7 @@ class CodeWatch:
     def recursion(self, frame: FrameType) -> None:
         """Note code that calls itself: it may reach the limit of calls in calls."""
         outer = frame.f_back if DEPTH in self._values.settings else None
-        while outer is not None and id(outer.f_code) in self._code.codes:
+        while outer is not None and id(outer.f_code) in self.met.codes:
             if outer.f_code is frame.f_code:
                 self._values.depends_on(DEPTH)
                 break
@@ -545,12 +492,13 @@ class CodeWatch:
 
     def _modules_asked(self, frame: FrameType, names: Iterable[str | None]) -> None:
         """Watch the modules that code asks ``sys.modules`` for by their names, or all of them."""
+        modules = sys.modules
         for name in names:
             if name is not None and frame.f_globals.get('sys') is sys:
-                same = functools.partial(is_in_place, sys.modules)
-                self._values.watch('state', sys, MODULES, True, ('which dict is', ' of sys'), None, same)
+                where = ('which dict is', ' of sys')
+                self._values.watch('state', sys, MODULES, True, where, None, lambda: sys.modules is modules)
                 if name not in self._modules_watched:  # without a key: code may do anything with such a module
-                    get = self._modules_watched[name] = functools.partial(module_named, name)
+                    get = self._modules_watched[name] = functools.partial(sys.modules.get, name, MISSING)
                     self._values.watch('import', get, '', get(), (f'module {name}', ''), None, get)
             elif not self._names.opens_modules:
                 self._names.opens_modules = True

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.graphed.array_blocks import layout_of
-from capturekit.graphed.sharing import extent_of
+from capturekit.graphed.array_blocks import extent_of, layout_of
 from capturekit.graphed.watched_values import WatchedValue
 from capturekit.model.class_layout import MISSING, among, form_of_class
 from capturekit.model.kept_values import DEFAULT_FACTORY, UNCHANGING, Kept, answers_of, contents_of
@@ -150,66 +149,56 @@ class IdentityTables:
             rows = [*rows, *self.inner]
         else:
             asked.append(_many_names(self.inner))
-        functions = [*self.functions.values()]
-        return _all_same(rows, functions, self.absent, self.sizes, self.objects, self.identical, equal, asked)
+        return self._all_same(rows, equal, asked)
 
+    def _all_same(self, rows: Rows, equal: Rows, rest: Sequence[Same]) -> Same:
+        """Whether dictionaries hold what they held, functions have the parts that they had, names are missing that were
+        missing, dictionaries have the sizes that they had, objects are of the class that they were of and have the same
+        ``__dict__``, and functions return what they returned; then the ``rest``.
 
-def _all_same(
-    rows: Rows,
-    functions: Sequence[tuple[Any, Any, Any, Any]],
-    absent: Sequence[tuple[Any, frozenset[str]]],
-    sizes: Sequence[tuple[Any, int]],
-    objects: Sequence[tuple[Any, type, Any, Any]],
-    identical: Rows,
-    equal: Rows,
-    rest: Sequence[Same],
-) -> Same:
-    """Whether dictionaries hold what they held, functions have the parts that they had, names are missing that were
-    missing, dictionaries have the sizes that they had, objects are of the class that they were of and have the same
-    ``__dict__``, and functions return what they returned; then the ``rest``.
+        Nearly each run reads such things, so they are compared without a call for each kind of them.
+        """
+        functions, sizes, objects, identical = [*self.functions.values()], self.sizes, self.objects, self.identical
+        empty = [keys for keys, _ in self.absent if not keys]  # such as the dictionaries of most functions
+        lacking = [(keys.isdisjoint, names) for keys, names in self.absent if keys]
 
-    Nearly each run reads such things, so they are compared without a call for each kind of them.
-    """
-    empty = [keys for keys, _ in absent if not keys]  # such as the dictionaries of most functions
-    lacking = [(keys.isdisjoint, names) for keys, names in absent if keys]
-
-    def same() -> bool:
-        try:
-            for mapping, key, value in rows:
-                if mapping[key] is not value:
+        def same() -> bool:
+            try:
+                for mapping, key, value in rows:
+                    if mapping[key] is not value:
+                        return False
+                for function, code, defaults, keywords in functions:
+                    if (
+                        function.__code__ is not code
+                        or function.__defaults__ is not defaults
+                        or function.__kwdefaults__ is not keywords
+                    ):
+                        return False
+                if any(empty):
                     return False
-            for function, code, defaults, keywords in functions:
-                if (
-                    function.__code__ is not code
-                    or function.__defaults__ is not defaults
-                    or function.__kwdefaults__ is not keywords
-                ):
-                    return False
-            if any(empty):
+                for lacks, names in lacking:
+                    if not lacks(names):
+                        return False
+                for mapping, size in sizes:
+                    if len(mapping) != size:
+                        return False
+                for value, cls, get, attributes in objects:
+                    if type(value) is not cls or get(value) is not attributes:
+                        return False
+                for get, value, item in identical:
+                    if get(value) is not item:
+                        return False
+                for get, value, before in equal:
+                    if get(value) != before:
+                        return False
+                for one in rest:
+                    if one() is not True:
+                        return False
+            except GONE:
                 return False
-            for lacks, names in lacking:
-                if not lacks(names):
-                    return False
-            for mapping, size in sizes:
-                if len(mapping) != size:
-                    return False
-            for value, cls, get, attributes in objects:
-                if type(value) is not cls or get(value) is not attributes:
-                    return False
-            for get, value, item in identical:
-                if get(value) is not item:
-                    return False
-            for get, value, before in equal:
-                if get(value) != before:
-                    return False
-            for one in rest:
-                if one() is not True:
-                    return False
-        except GONE:
-            return False
-        return True
+            return True
 
-    return same
+        return same
 
 
 def _no_names(rows: Sequence[tuple[Any, Any]]) -> Same:

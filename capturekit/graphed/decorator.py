@@ -221,12 +221,27 @@ class Graphed(AsFunction, Generic[P, R_co]):
 
     def _seen_as(self, platform: Platform, args: Any, kwargs: Any) -> tuple[Any, list[Any], Any, Any] | None:
         """The key of a call's kind, its arrays, the form of the rest, and numbers kept out of that; None if unknown."""
-        found = self._taken_apart(platform.cupy, args, kwargs)
-        if found is None:
+        cupy, array, met = platform.cupy, platform.cupy.ndarray, set[int]()
+        numbers = self.numbers.apart(args, kwargs) if self.numbers.positions else None
+        if numbers is not None:
+            args, kwargs = numbers.marked(args, kwargs)
+        try:
+            leaves, form = take_apart(
+                packed((args, kwargs)), lambda value: issubclass(type(value), array), opaque, met=met, nans=True
+            )
+        except TypeError as error:
+            self._tally.say(Reason(f'its arguments can not be compared: {error}'))
             return None
-        leaves, form, numbers = found
+        if any(type(leaf) is not array and is_more(leaf, array) for leaf in leaves):
+            text = 'an argument is of a class derived from ndarray, with attributes or a maker of its own'
+            self._tally.say(Reason(text))
+            return None
+        if self._reaches(met):
+            self._tally.say(Reason('a container is an argument and is reached in another way, too'))
+            return None
+        leaves += [] if numbers is None else [room(cupy)]
         head = (form, *map(type, leaves))
-        device = platform.cupy.cuda.get_device_id(), devices_of(platform.cupy, leaves)
+        device = cupy.cuda.get_device_id(), devices_of(cupy, leaves)
         return (head, device, *[(a.shape, a.strides, a.dtype, a.dtype.char) for a in leaves]), leaves, form, numbers
 
     def _is_of(self, kind: Kind, args: Any, kwargs: Any) -> bool:
@@ -261,28 +276,6 @@ class Graphed(AsFunction, Generic[P, R_co]):
             kind = self._kinds.get(key) or self._new_kind(key, leaves, alike)
         self._tell(kind)
         return self._answering.answer(Given(platform, kind, args, kwargs, leaves, form, numbers))
-
-    def _taken_apart(self, cupy: Any, args: Any, kwargs: Any) -> tuple[list[Any], Any, CallNumbers | None] | None:
-        """The arrays in the arguments, the form of the rest, and numbers kept out of that form; None if unknown."""
-        array, met = cupy.ndarray, set[int]()
-        numbers = self.numbers.apart(args, kwargs) if self.numbers.positions else None
-        if numbers is not None:
-            args, kwargs = numbers.marked(args, kwargs)
-        try:
-            leaves, form = take_apart(
-                packed((args, kwargs)), lambda value: issubclass(type(value), array), opaque, met=met, nans=True
-            )
-        except TypeError as error:
-            self._tally.say(Reason(f'its arguments can not be compared: {error}'))
-            return None
-        if any(type(leaf) is not array and is_more(leaf, array) for leaf in leaves):
-            text = 'an argument is of a class derived from ndarray, with attributes or a maker of its own'
-            self._tally.say(Reason(text))
-            return None
-        if self._reaches(met):
-            self._tally.say(Reason('a container is an argument and is reached in another way, too'))
-            return None
-        return leaves if numbers is None else [*leaves, room(cupy)], form, numbers
 
     def _reaches(self, met: set[int]) -> bool:
         """Whether a recording reaches one of these containers by another way than as an argument."""

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from capturekit.graphed.array_blocks import extent_of, shared_memory
 from capturekit.graphed.carried_state import CarriedState, StateBefore
 from capturekit.graphed.comparison import GONE, IdentityTables, Same, keys_of
 from capturekit.graphed.outcomes import NOTHING, Reckoned
 from capturekit.graphed.outcomes import Kept as KeptReads
 from capturekit.graphed.reasons import NONE, Reason
-from capturekit.graphed.sharing import extent_of, holds_containers, shared_memory
 from capturekit.graphed.value_changes import ALONE, ValueDifference, containers, difference
 from capturekit.graphed.watched_values import WatchedValue
 from capturekit.guard import GUARD
@@ -129,7 +129,7 @@ class Environment:
 
     def containers(self) -> list[Any]:
         """The containers that the run read, and those among the arguments, as they are now."""
-        read = containers((entry.kept, entry.read()) for entry in self.entries if holds_containers(entry))
+        read = containers((entry.kept, entry.read()) for entry in self.entries if entry.holds_containers)
         return [*(now for _, now in read), *self.run.own.values()]
 
     def leave_out(self, setting: str) -> None:

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from capturekit.model.source_line import Place, here
 #: Texts are cut to so many characters, and so many of the compared values are named.
 _LONG, _NAMED = 40, 12
 #: A line, or the names of what is compared.
-Said = Union[str, 'Compared']
+Said = str | tuple[str, ...]
 _BRACKETS = {tuple: '({})', list: '[{}]'}
 
 
@@ -79,31 +79,25 @@ def _key(key: Any) -> str:
     return repr(key[1] if type(key) is tuple and len(key) == 2 else key)
 
 
-class Compared(tuple[str, ...]):
-    """The names of what is compared at each call."""
-
-    def lines(self, last: Compared | None) -> list[str]:
-        """Its lines; ``last``: what was compared in the entry before, which is not said again."""
-        if self and self == last:
-            return [f'compared at each call: the arguments, and the same {len(self)} others']
-        return [
-            f'compared at each call: shapes, dtypes and values of the arguments, and {len(self)} others',
-            *(f'  {entry}' for entry in self[:_NAMED]),
-            *(['  ...'] if len(self) > _NAMED else []),
-        ]
+def _names_of(compared: tuple[str, ...], last: tuple[str, ...]) -> list[str]:
+    """The lines for what is compared; ``last``: what was in the entry before, which is not said again."""
+    if compared and compared == last:
+        return [f'compared at each call: the arguments, and the same {len(compared)} others']
+    return [
+        f'compared at each call: shapes, dtypes and values of the arguments, and {len(compared)} others',
+        *(f'  {entry}' for entry in compared[:_NAMED]),
+        *(['  ...'] if len(compared) > _NAMED else []),
+    ]
 
 
 def told_in_turn(kinds: Iterable[tuple[Any, list[Said]]]) -> list[str]:
     """Lines for kinds of calls, each a key and what is said of it."""
-    lines, last = [], None
+    lines, last = list[str](), tuple[str, ...]()
     for number, (key, said) in enumerate(kinds, 1):
         lines.append(f'  kind {number}: {given(key)}')
         for part in said:
-            if isinstance(part, Compared):
-                lines += [f'    {line}' for line in part.lines(last)]
-                last = part
-            else:
-                lines.append(f'    {part}')
+            lines += [f'    {line}' for line in ([part] if isinstance(part, str) else _names_of(part, last))]
+            last = last if isinstance(part, str) else part
     return lines
 
 
@@ -191,7 +185,7 @@ def _of(variant: Variant) -> list[Said]:
     environment = variant.environment
     entries = () if environment is None else environment.entries
     compared = {(one.where(), one.kind == 'of CuPy') for one in entries if one.where()}
-    said.append(Compared(words for words, _ in sorted(compared, key=_last)))
+    said.append(tuple([words for words, _ in sorted(compared, key=_last)]))
     if variant.carried is not None:
         said += [f'{place.how} at each launch: {place.where()}' for place in variant.carried.places]
     said += [f'checked on the device at each launch: {read}' for read in variant.assumptions]

@@ -112,7 +112,6 @@ _LOGGER = ('logging', 'Logger')
 _GET_ATTRIBUTE = object.__getattribute__
 _PLAIN = (int, str, bool, float, tuple)
 _GROWS = (list, dict, set)
-_FILES_IN_MEMORY = (io.StringIO, io.BytesIO)
 
 
 def is_logger(cls: type) -> bool:
@@ -174,7 +173,7 @@ def _kept_by(value: Any) -> Any:
     cls = type(value)
     if among(cls, _GROWS):
         return len(value)
-    if among(cls, _FILES_IN_MEMORY):
+    if among(cls, IN_MEMORY):
         return held_by(value)
     return value.qsize() if module_of(cls) in ('queue', '_queue') else None
 

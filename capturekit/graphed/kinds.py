@@ -11,14 +11,13 @@ from types import FunctionType
 from typing import Any
 
 from capturekit.driver.cuda import Platform
-from capturekit.graphed.array_blocks import are_whole
+from capturekit.graphed.array_blocks import are_whole, overlapping
 from capturekit.graphed.carried_state import CarriedState
 from capturekit.graphed.faster_way import First, TimedWays
 from capturekit.graphed.number_arguments import CallNumbers, Unfit
 from capturekit.graphed.options import Options
 from capturekit.graphed.outcomes import ArgumentNumber, GivenNumbers, OtherOutcome, all_of
 from capturekit.graphed.reasons import NONE, Reason, Why
-from capturekit.graphed.sharing import overlapping
 from capturekit.graphed.usual_call import UsualCall
 from capturekit.graphed.variant import Variant
 from capturekit.graphed.watched_values import OtherNumbers, WatchedValue

@@ -97,7 +97,15 @@ class CallNumbers(NamedTuple):
 
     def names(self, fn: Any) -> list[str]:
         """The parameters of a function that get the numbers; '' if there is none."""
-        return names_of_positions(fn, self.positions)
+        code = getattr(fn, '__code__', None)
+        if code is None:
+            return ['' for _ in self.positions]
+        placed = code.co_varnames[: code.co_argcount]
+        named = code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
+        return [
+            (one if one in named else '') if isinstance(one, str) else placed[one] if one < len(placed) else ''
+            for one in self.positions
+        ]
 
     def replaced(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], by: Sequence[Any]
@@ -115,16 +123,3 @@ class CallNumbers(NamedTuple):
 def room(cupy: Any) -> Any:
     """The array in which the numbers of one call go to the device."""
     return cupy.ndarray((ROOM * WIDTH,), 'u1')
-
-
-def names_of_positions(fn: Any, positions: Sequence[Position]) -> list[str]:
-    """The parameters that positional and named arguments are bound to; '' if there is none."""
-    code = getattr(fn, '__code__', None)
-    if code is None:
-        return ['' for _ in positions]
-    placed = code.co_varnames[: code.co_argcount]
-    named = code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
-    return [
-        (one if one in named else '') if isinstance(one, str) else placed[one] if one < len(placed) else ''
-        for one in positions
-    ]

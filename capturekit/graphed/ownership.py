@@ -17,18 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.graphed.allowlists import (
-    CONSTANT,
-    CONSTANT_NAMES,
-    FAR_KERNELS,
-    FOLLOWED,
-    KERNELS,
-    PACKAGES,
-    SPECIAL,
-    TYPE_CHECKS,
-    WHOLE,
-    module_of,
-)
+from capturekit.graphed import allowlists
+from capturekit.graphed.allowlists import SPECIAL, module_of
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import (
     MISSING,
@@ -60,12 +50,12 @@ def in_package(cls: type) -> bool:
     top = module_of(cls).partition('.')[0]
     if top in ('numpy', 'scipy'):
         return False
-    return top in PACKAGES
+    return top in allowlists.PACKAGES
 
 
 def only_checks_types(cls: type) -> bool:
     """True for metaclasses of libraries whose ``isinstance`` is understood: for JAX's arrays, say."""
-    return f'{module_of(cls)}.{name_of(cls)}' in TYPE_CHECKS and is_in_its_module(cls)
+    return f'{module_of(cls)}.{name_of(cls)}' in allowlists.TYPE_CHECKS and is_in_its_module(cls)
 
 
 def is_in_its_module(cls: type) -> bool:
@@ -84,10 +74,10 @@ def is_visible(value: Any) -> bool:
     cls = type(value)
     if issubclass(cls, np.dtype):
         return False  # with metadata: the others are plain values
-    if issubclass(cls, CONSTANT) or contents_of(value) is not None or issubclass(type(cls), enum.EnumMeta):
+    if issubclass(cls, allowlists.CONSTANT) or contents_of(value) is not None or issubclass(type(cls), enum.EnumMeta):
         return True
     names = {f'{module_of(base)}.{name_of(base)}' for base in bases_of(cls)[:1]}
-    if names & CONSTANT_NAMES or name_of(cls) in CONSTANT_NAMES:
+    if names & allowlists.CONSTANT_NAMES or name_of(cls) in allowlists.CONSTANT_NAMES:
         return True
     if in_package(cls) or any(in_package(base) for base in bases_of(cls)):
         return True
@@ -168,9 +158,9 @@ def reaches_far(value: Any) -> bool:
     cls = value if issubclass(type(value), type) else type(value)
     if not in_package(cls):
         return False
-    if name_of(cls) in KERNELS:
+    if name_of(cls) in allowlists.KERNELS:
         return value is cls or any(getattr(one, 'raw', True) for one in (*value.in_params, *value.out_params))
-    return name_of(cls) in FAR_KERNELS
+    return name_of(cls) in allowlists.FAR_KERNELS
 
 
 def is_cupys(module: object) -> bool:
@@ -239,7 +229,7 @@ def default_skip(filename: str) -> bool:
 def _is_library(filename: str) -> bool:
     if filename.startswith('<__array_function__') or python_module(filename):
         return True
-    for name in PACKAGES:
+    for name in allowlists.PACKAGES:
         for folder in getattr(sys.modules.get(name), '__path__', ()):
             if filename.startswith(str(folder) + os.sep):
                 return True
@@ -290,7 +280,7 @@ def asked_by_user(frame: FrameType | None, skip: Callable[[str], bool]) -> bool:
         if not is_library_frame(frame, skip):
             return True
         module = python_module(name)
-        if not module or module.partition('.')[0] in WHOLE:
+        if not module or module.partition('.')[0] in allowlists.WHOLE:
             return False
         frame = frame.f_back
     return False
@@ -313,7 +303,7 @@ def is_of_signature(frame: FrameType) -> bool:
 def is_followed(filename: str, function: str) -> bool:
     """True for code of the standard library that can be followed like the user's."""
     module = python_module(filename)
-    only = FOLLOWED.get(module, FOLLOWED.get(module.partition('.')[0]))
+    only = allowlists.FOLLOWED.get(module, allowlists.FOLLOWED.get(module.partition('.')[0]))
     return only is not None and (not only or function in only)
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
+from capturekit.graphed import recorded_number
 from capturekit.graphed.carried_state import NumberPlace
 from capturekit.graphed.number_arguments import ROOM as ROOM_OF_CALLS
 from capturekit.graphed.number_arguments import WIDTH, Unfit
@@ -33,17 +34,7 @@ from capturekit.graphed.outcomes import (
     all_on_device,
 )
 from capturekit.graphed.recordable import must_draw_later
-from capturekit.graphed.recorded_number import (
-    Number,
-    computed_now,
-    computing_frame,
-    in_bytes,
-    must_fit,
-    numpys_warnings_raised,
-    operators_watched,
-    taking_numbers,
-    unfollowed,
-)
+from capturekit.graphed.recorded_number import Number, unfollowed
 from capturekit.graphed.variant import Variant
 from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.plan import Seam
@@ -416,7 +407,7 @@ class ReadNumbers:
     def computed(self, plain: Callable[..., Any], operands: tuple[Number, ...]) -> Number:
         """A number that is computed again at each launch."""
         indices = tuple(one._index for one in operands)
-        now = computed_now(plain, operands)
+        now = recorded_number.computed_now(plain, operands)
         self._by_numpy = self._by_numpy or type(now) is np.float64
         if not self._operators.at[self.standing()]:
             raise unfollowed('what is computed from it is used otherwise')
@@ -436,14 +427,14 @@ class ReadNumbers:
         if key not in self._arrays:
             stage = self._stage()
             at = sum(len(stage.slots) for stage in self._stages)
-            must_fit(at, dtype, self.most)
+            recorded_number.must_fit(at, dtype, self.most)
             stage.slots.append((number._index, dtype))
             self._arrays[key] = self.cupy.ndarray((), dtype, self._place.data + at * WIDTH)
         return self._arrays[key]
 
     def standing(self) -> tuple[int, int]:
         """The step that computes at present. Raises if it is none that is known to take such numbers."""
-        frame = computing_frame()
+        frame = recorded_number.computing_frame()
         key = (0, 0) if frame is None else (id(frame.f_code), int(frame.f_lasti))
         if key not in self._operators.at:
             raise unfollowed('code that is not followed computes with it')
@@ -451,7 +442,7 @@ class ReadNumbers:
 
     def reads_here(self) -> bool:
         """Whether the code reads an array by the function that it calls at present, and launches reckon with it."""
-        frame = computing_frame()
+        frame = recorded_number.computing_frame()
         return frame is not None and (id(frame.f_code), int(frame.f_lasti)) in self._operators.readers
 
     @contextmanager
@@ -459,8 +450,8 @@ class ReadNumbers:
         """For the block, note as a refusal that another class's operator method takes a number; and let functions take
         numbers."""
         at = self._operators.at
-        watching = operators_watched(lambda frame: (id(frame.f_code), int(frame.f_lasti)) in at)
-        with taking_numbers(self, self._operators.places.values()), watching:
+        watching = recorded_number.operators_watched(lambda frame: (id(frame.f_code), int(frame.f_lasti)) in at)
+        with recorded_number.taking_numbers(self, self._operators.places.values()), watching:
             yield
 
     def ended(self) -> None:
@@ -512,9 +503,9 @@ class ReadNumbers:
 
     def _bring(self, stage: _Stage, place: Any) -> None:
         """Compute, and bring the numbers to the device."""
-        with numpys_warnings_raised() if self._by_numpy else nullcontext():
+        with recorded_number.numpys_warnings_raised() if self._by_numpy else nullcontext():
             self._compute(stage)
-        numbers = in_bytes([(self._found[index], dtype) for index, dtype in stage.slots])
+        numbers = recorded_number.in_bytes([(self._found[index], dtype) for index, dtype in stage.slots])
         if numbers.size:
             to = place.data + stage.first * WIDTH
             to.copy_from_host_async(numbers.ctypes.data, numbers.nbytes, self.cupy.cuda.get_current_stream())

@@ -8,18 +8,19 @@ only this class is read. What is found unread is still compared by identity.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from types import CodeType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from capturekit.graphed.allowlists import FUNCTION_PARTS
+from capturekit.graphed.calls_followed import RunRecord
 from capturekit.graphed.code_reads import names_shown
 from capturekit.graphed.reasons import Reason
 from capturekit.graphed.stack_steps import call_of
-from capturekit.graphed.watched_values import Holder, Meetings, WatchedValue
+from capturekit.graphed.value_changes import kept_in
+from capturekit.graphed.watched_values import WatchedValue
 from capturekit.model.class_layout import bases_of
 from capturekit.model.code_steps import CodeStep, Does, steps_of
-from capturekit.model.kept_values import Kept
 
 #: The names that a value is asked for; None: all that the code names, for the value gets elsewhere.
 _Asked = set[str] | None
@@ -29,38 +30,6 @@ _KINDS = ('global', 'attribute', 'slot', 'class attribute')
 _CHECKS = frozenset({'isinstance', 'issubclass'})
 #: What these two ask a class for; all else that they read is its metaclass's.
 _CHECKED = frozenset({'__instancecheck__', '__subclasscheck__', '__subclasshook__', '__class__', '__bases__'})
-
-
-class _Loads(NamedTuple):
-    """Names that lines which ran load, and what they ask of the value there at once.
-
-    ``of_globals``: by the id of the module's dictionary and the name.
-    """
-
-    of_globals: dict[tuple[int, str], _Asked]
-    attributes: dict[str, _Asked]
-
-    def add_all(self, code: CodeType, lines: set[int] | None, module: int) -> None:
-        """Note the names of the steps that ran."""
-        steps = steps_of(code)
-        for number, one in enumerate(steps):
-            if one.does in Does.USES_NAME and (lines is None or (one.line or 0) in lines):
-                self.add(steps, number, module)
-        for name in set(code.co_names) - names_shown(steps):
-            _join(self.attributes, name, None)
-            _join(self.of_globals, (module, name), None)
-
-    def add(self, steps: list[CodeStep], number: int, module: int) -> None:
-        """Note the name of a step."""
-        one = steps[number]
-        if one.does in Does.READS_GLOBAL:
-            _join(self.of_globals, (module, one.operand), _asked_next(steps, number))
-            return
-        loads = one.does in Does.ANY_ATTRIBUTE
-        for name in one.operand.split('.'):  # of a module that is imported there
-            _join(self.attributes, name, _asked_next(steps, number) if loads else None)
-            if one.does in Does.CHANGES_GLOBAL or one.does == Does.IMPORTS:
-                _join(self.of_globals, (module, name), None)
 
 
 def _join(known: dict[Any, _Asked], key: Any, asked: _Asked) -> None:
@@ -100,34 +69,20 @@ def _is_checked(steps: list[CodeStep], number: int) -> bool:
 
 
 class ReadPaths:
-    """Which watched values a run can have read.
+    """Which watched values a run can have read."""
 
-    Arguments:
-        entries: the watched values.
-        meetings: where they met what they hold.
-        codes: the user's code that ran, the lines of it that ran (None: any), and its globals by id.
-        asked: the names of attributes that code has in texts.
-        holders: the objects whose attributes are watched.
-        classes: the classes of what the caller gave.
-        full: the objects and classes that the code asks for any attribute, by id.
-    """
-
-    def __init__(
-        self,
-        entries: Iterable[WatchedValue],
-        meetings: Meetings,
-        codes: Iterable[tuple[CodeType, set[int] | None, int]],
-        asked: set[str],
-        holders: list[Holder],
-        classes: Iterable[type],
-        full: set[int],
-    ) -> None:
-        self._full = full
-        self._asked = asked
-        self._entries = list(entries)
-        self._loads = _Loads({}, {})
-        for code, lines, globals_ in codes:
-            self._loads.add_all(code, lines, globals_)
+    def __init__(self, run: RunRecord) -> None:
+        meetings, holders = run.values.meetings, run.holders.by_id.values()
+        #: The objects and classes that the code asks for any attribute, by id; the names of attributes in texts.
+        self._full = set(run.names.full)
+        self._asked = run.names.strings | run.names.asked_for
+        self._entries = list(run.values.entries.values())
+        #: What lines that ran ask at once of the values that they load: by the id of the module's dictionary and the
+        #: name of a global, and by the name of an attribute.
+        self._of_globals: dict[tuple[int, str], _Asked] = {}
+        self._attributes: dict[str, _Asked] = {}
+        for code, globals_ in run.code.globals_of.values():
+            self._load(code, run.lines.of(code), globals_)
         #: By the id of an object: what the code can have asked it for.
         self._used: dict[int, _Asked] = dict.fromkeys(meetings.roots)
         #: The classes of which the code only asks whether an object is of them, by id.
@@ -135,7 +90,7 @@ class ReadPaths:
         #: Whether the code calls Python's own ``isinstance`` by that name.
         self._own_checks = any(e.key in _CHECKS and not e.where().startswith('builtin ') for e in self._entries)
         #: The classes that are used, or of which an object is, by id.
-        self._classes = {id(base) for cls in classes for base in bases_of(cls)}
+        self._classes = {id(base) for cls in run.given.of_class for base in bases_of(cls)}
         self._objects = {id(holder.value): holder.value for holder in holders}
         #: The objects of which only what the user's code names is read.
         self._named = {id(holder.value) for holder in holders if holder.owned and not holder.whole}
@@ -148,9 +103,27 @@ class ReadPaths:
         self._within = {key: list(found) for key, found in meetings.met.items()}
         self._read: set[int] = set()
         for entry in self._entries:
-            for value in _inside(entry.kept):
-                self._within.setdefault(id(value), []).append(entry)
+            for one in kept_in([entry.kept]):
+                self._within.setdefault(id(one.value), []).append(entry)
         self._follow()
+
+    def _load(self, code: CodeType, lines: set[int] | None, module: int) -> None:
+        """Note the names of the steps of code that ran."""
+        steps = steps_of(code)
+        for number, one in enumerate(steps):
+            if one.does not in Does.USES_NAME or not (lines is None or (one.line or 0) in lines):
+                continue
+            if one.does in Does.READS_GLOBAL:
+                _join(self._of_globals, (module, one.operand), _asked_next(steps, number))
+                continue
+            loads = one.does in Does.ANY_ATTRIBUTE
+            for name in one.operand.split('.'):  # of a module that is imported there
+                _join(self._attributes, name, _asked_next(steps, number) if loads else None)
+                if one.does in Does.CHANGES_GLOBAL or one.does == Does.IMPORTS:
+                    _join(self._of_globals, (module, name), None)
+        for name in set(code.co_names) - names_shown(steps):
+            _join(self._attributes, name, None)
+            _join(self._of_globals, (module, name), None)
 
     def reads(self, entry: WatchedValue) -> bool:
         """Whether the run can have read a watched value."""
@@ -179,10 +152,10 @@ class ReadPaths:
                 return
             for entry in found:
                 self._read.add(id(entry))
-                for value in _inside(entry.kept):
-                    asked = self._next(entry) if value is entry.kept.value else None
-                    _join(self._used, id(value), asked)
-                    self._classes_of([id(value)], asked is not None and asked <= _CHECKED)
+                for one in kept_in([entry.kept]):
+                    asked = self._next(entry) if one.value is entry.kept.value else None
+                    _join(self._used, id(one.value), asked)
+                    self._classes_of([id(one.value)], asked is not None and asked <= _CHECKED)
             todo = [entry for entry in todo if not self.reads(entry)]
 
     def _classes_of(self, values: Iterable[int], checked: bool = False) -> None:
@@ -207,10 +180,10 @@ class ReadPaths:
             checked = name in _CHECKED and id(entry.holder) in self._checked
             return entry.kind != 'class attribute' or id(entry.holder) in self._classes or checked
         if entry.kind == 'global':
-            return entry.where().startswith('builtin ') or (id(entry.mapping), name) in self._loads.of_globals
+            return entry.where().startswith('builtin ') or (id(entry.mapping), name) in self._of_globals
         if entry.kind != 'class attribute' and id(entry.holder) not in self._named:
             return True
-        if name not in self._loads.attributes:
+        if name not in self._attributes:
             return False
         if entry.kind == 'class attribute':
             return id(entry.holder) in self._classes
@@ -228,9 +201,9 @@ class ReadPaths:
         """What the code asks of a value at once, wherever it loads the name."""
         found: _Asked = None
         if entry.kind == 'global':
-            found = self._loads.of_globals.get((id(entry.mapping), entry.key))
+            found = self._of_globals.get((id(entry.mapping), entry.key))
         elif entry.kind in _KINDS and id(entry.holder) not in self._full:
-            found = self._loads.attributes.get(entry.key)
+            found = self._attributes.get(entry.key)
         return None if found is not None and self._own_checks and found & _CHECKED else found
 
 
@@ -240,15 +213,3 @@ def _is_of_an_object(entry: WatchedValue) -> bool:
     if entry.kind == 'function':
         return entry.key not in FUNCTION_PARTS
     return entry.kind in ('attribute', 'slot') and not issubclass(type(entry.holder), (ModuleType, type))
-
-
-def _inside(kept: Kept) -> Iterator[Any]:
-    """A kept value, and the values in it."""
-    todo, seen = [kept], set[int]()
-    while todo:
-        one = todo.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        yield one.value
-        todo += one.parts

@@ -31,14 +31,10 @@ _DEPTH = 9
 _WITHOUT_ARRAYS = (str, bytes, int, float, type, ModuleType)
 
 
-def handles_of(cupy: Any) -> tuple[type, ...]:
-    """The classes of streams and events, which stand for objects of the driver."""
-    return (cupy.cuda.stream._BaseStream, cupy.cuda.Event)
-
-
 def only_arrays(cupy: Any) -> Any:
     """A function that recognises arrays in a result, and refuses streams and events with a TypeError."""
-    array, handles = cupy.ndarray, handles_of(cupy)
+    array = cupy.ndarray
+    handles = (cupy.cuda.stream._BaseStream, cupy.cuda.Event)  # which stand for objects of the driver
 
     def is_array(value: Any) -> bool:
         if issubclass(type(value), handles):

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from types import CodeType, FrameType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -75,9 +75,13 @@ def _asks(what: str) -> Callable[..., Any]:
     return refuse
 
 
-def _binary(name: str, ufunc: str, swapped: bool = False) -> Callable[[Number, Any], Any]:
-    """An operator. With an array it is CuPy's; with a number it is Python's, and is computed again at each call."""
-    plain: Callable[[Any, Any], Any] = getattr(operator, name)
+def _operator(
+    plain: Callable[..., Any], ufunc: str, swapped: bool = False, asks: bool = False
+) -> Callable[[Number, Any], Any]:
+    """An operator. With an array it is CuPy's; with a number it is Python's, and is computed again at each call.
+
+    ``asks``: it compares, and what comes out is no number.
+    """
 
     def operate(self: Number, other: Any) -> Any:
         of = self._of
@@ -85,35 +89,23 @@ def _binary(name: str, ufunc: str, swapped: bool = False) -> Callable[[Number, A
         if type(other) is of.cupy.ndarray:
             return getattr(of.cupy, ufunc)(*((other, self) if swapped else (self, other)))
         if type(other) is not Number and type(other) not in COMPUTED:
-            raise unfollowed(f'it meets a {type(other).__name__} ({name})')
+            name = type(other).__name__
+            raise unfollowed(f'it is compared with a {name}' if asks else f'it meets a {name} ({plain.__name__})')
         second = other if type(other) is Number else of.constant(other)
-        return of.computed(plain, (second, self) if swapped else (self, second))
+        operands = (second, self) if swapped else (self, second)
+        return of.compared(plain, operands) if asks else of.computed(plain, operands)
 
     return operate
 
 
-def _compared(name: str, plain: Callable[[Any, Any], bool]) -> Callable[[Number, Any], Any]:
-    def compare(self: Number, other: Any) -> Any:
-        cupy = self._of.cupy
-        self._of.standing()
-        if type(other) is cupy.ndarray:
-            return getattr(cupy, name)(self, other)
-        if type(other) is not Number and type(other) not in COMPUTED:
-            raise unfollowed(f'it is compared with a {type(other).__name__}')
-        return self._of.compared(plain, (self, other if type(other) is Number else self._of.constant(other)))
-
-    return compare
+def _both(plain: Callable[..., Any], ufunc: str) -> tuple[Callable[[Number, Any], Any], Callable[[Number, Any], Any]]:
+    """An operator, and the one for a number on its right."""
+    return _operator(plain, ufunc), _operator(plain, ufunc, swapped=True)
 
 
-def _negated(self: Number) -> Number:
-    made: Number = self._of.computed(operator.neg, (self,))
-    return made
-
-
-def _absolute(self: Number) -> Number:
-    self._of.standing()
-    made: Number = self._of.computed(abs, (self,))
-    return made
+def _unary(plain: Callable[..., Any]) -> Callable[[Number], Any]:
+    """An operator of one number."""
+    return lambda self: self._of.computed(plain, (self,))
 
 
 #: What NumPy's functions ask of a number.
@@ -215,17 +207,17 @@ class Number:
             raise unfollowed('a function of CuPy gets an integer')
         return self._of.array(self, np.dtype('f8'))
 
-    __add__, __radd__ = _binary('add', 'add'), _binary('add', 'add', swapped=True)
-    __sub__, __rsub__ = _binary('sub', 'subtract'), _binary('sub', 'subtract', swapped=True)
-    __mul__, __rmul__ = _binary('mul', 'multiply'), _binary('mul', 'multiply', swapped=True)
-    __truediv__, __rtruediv__ = _binary('truediv', 'true_divide'), _binary('truediv', 'true_divide', swapped=True)
-    __floordiv__, __rfloordiv__ = _binary('floordiv', 'floor_divide'), _binary('floordiv', 'floor_divide', swapped=True)
-    __mod__, __rmod__ = _binary('mod', 'remainder'), _binary('mod', 'remainder', swapped=True)
-    __pow__, __rpow__ = _binary('pow', 'power'), _binary('pow', 'power', swapped=True)
-    __neg__, __abs__ = _negated, _absolute
-    __eq__, __ne__ = _compared('equal', operator.eq), _compared('not_equal', operator.ne)
-    __lt__, __le__ = _compared('less', operator.lt), _compared('less_equal', operator.le)
-    __gt__, __ge__ = _compared('greater', operator.gt), _compared('greater_equal', operator.ge)
+    __add__, __radd__ = _both(operator.add, 'add')
+    __sub__, __rsub__ = _both(operator.sub, 'subtract')
+    __mul__, __rmul__ = _both(operator.mul, 'multiply')
+    __truediv__, __rtruediv__ = _both(operator.truediv, 'true_divide')
+    __floordiv__, __rfloordiv__ = _both(operator.floordiv, 'floor_divide')
+    __mod__, __rmod__ = _both(operator.mod, 'remainder')
+    __pow__, __rpow__ = _both(operator.pow, 'power')
+    __neg__, __abs__ = _unary(operator.neg), _unary(abs)
+    __eq__, __ne__ = _operator(operator.eq, 'equal', asks=True), _operator(operator.ne, 'not_equal', asks=True)
+    __lt__, __le__ = _operator(operator.lt, 'less', asks=True), _operator(operator.le, 'less_equal', asks=True)
+    __gt__, __ge__ = _operator(operator.gt, 'greater', asks=True), _operator(operator.ge, 'greater_equal', asks=True)
 
     __bool__, __int__, __index__ = _asks('bool'), _asks('int'), _asks('an index or a count')
     __float__, __complex__, __hash__ = _asks('float'), _asks('complex'), _asks('hash')
@@ -321,16 +313,6 @@ REPLACED: dict[int, Any] = {id(function): function for function in (*OF_TYPES, *
 _MATH = ModuleType(math.__name__)
 
 
-class RecordedNumbers(Protocol):
-    """The numbers of a recording, as the functions need them."""
-
-    cupy: Any
-
-    def reads_here(self) -> bool:
-        """Whether the code reads an array by the function that it calls at present."""
-        ...
-
-
 class _OfNumbers:
     """What stands in the place of a function while numbers are recorded.
 
@@ -356,7 +338,7 @@ class _OfNumbers:
 
 def _read(value: Any) -> Any:
     """What an array holds that the code under way reads, if launches reckon with that; any other value itself."""
-    numbers: RecordedNumbers | None = getattr(_recorded, 'numbers', None)
+    numbers: Any = getattr(_recorded, 'numbers', None)
     if numbers is None or type(value) is not numbers.cupy.ndarray or value.shape or not numbers.reads_here():
         return value
     return value.item()
@@ -372,8 +354,9 @@ _needed: Counter[tuple[int, str]] = Counter()
 
 
 @contextmanager
-def taking_numbers(numbers: RecordedNumbers, places: Iterable[FunctionPlace]) -> Iterator[None]:
-    """For the block, let functions that are found in these places take numbers of a recording."""
+def taking_numbers(numbers: Any, places: Iterable[FunctionPlace]) -> Iterator[None]:
+    """For the block, let functions that are found in these places take numbers of a recording, which ``numbers`` are
+    (:class:`capturekit.graphed.read_numbers.ReadNumbers`)."""
     taken: list[FunctionPlace] = []
     others = not is_alone()
     try:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from capturekit.graphed.code_reads import keeps_argument
 from capturekit.graphed.stack_steps import loader_of
 from capturekit.model.code_steps import CodeStep, Does, steps_of
 
@@ -171,8 +172,7 @@ def _own_arguments(code: CodeType) -> str | None:
     if not code.co_flags & inspect.CO_VARARGS:
         return None
     name = code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
-    stored = any(step.operand == name and step.does in Does.CHANGES_ANY for step in steps_of(code))
-    return None if stored else name
+    return name if keeps_argument(code, name) else None
 
 
 def is_jaxs(value: Any) -> bool:

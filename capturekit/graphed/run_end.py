@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.graphed.allowlists import FAR, OF_PYTHON, SPECIAL
+from capturekit.graphed.allowlists import FAR, OF_PYTHON
+from capturekit.graphed.array_blocks import overlap
 from capturekit.graphed.calls_followed import RunRecord
-from capturekit.graphed.calls_out_of_sight import classes_called, classes_of_files, handed_on
+from capturekit.graphed.calls_out_of_sight import handed_on
 from capturekit.graphed.carried_state import CarriedState
 from capturekit.graphed.code_watch import caught_in
 from capturekit.graphed.environment import Environment, RunSummary
@@ -22,9 +23,8 @@ from capturekit.graphed.read_paths import ReadPaths
 from capturekit.graphed.reasons import Reason, Why
 from capturekit.graphed.sets_made import ADD, is_another_name_of_sets, is_only_asked, orders_of_sets
 from capturekit.graphed.settings import ERRORS, HANDLED
-from capturekit.graphed.sharing import holds_containers, overlap
 from capturekit.graphed.state_changes import StateChanges
-from capturekit.graphed.value_changes import ValueDifference, containers, difference, replaced
+from capturekit.graphed.value_changes import ValueDifference, containers, difference, kept_in, replaced
 from capturekit.graphed.value_flow import CodeThatRan, Counts, kept_reads, kept_times, reckoned_numbers
 from capturekit.graphed.watched_objects import is_uncompiled
 from capturekit.graphed.watched_values import Holder, OtherNumbers, WatchedValue, itself
@@ -58,8 +58,9 @@ def finish(
     """
     if reads or run.values.keeper.has_numbers or 'type' in run.names.attributes:
         run.values.depends_on(ERRORS)  # the code may compute with numbers of NumPy's
-    paths = _paths(run)
-    _follow_times(run)
+    paths = ReadPaths(run)
+    run.code_watch.times, others = kept_times(run)
+    run.doubts.unwatchable += others  # the caller may get such a time
     changes = StateChanges(run)
     carries = not not_repeated and not any(paths.reach(lock) for lock in run.met.locks)
     written = _written(run, changes if carries else None)
@@ -78,7 +79,7 @@ def finish(
             inner=[(*one, key in run.library.complete) for key, one in run.library.inner.items()],
             sizes=run.library.sizes(caught_in([(code, run.lines.of(code)) for code in run.code.own()])),
             carried=carried, not_repeated=not_repeated, own=run.given.own,
-            times=frozenset(run.code_watch.clock.followed), named=run.code.named(), kept=kept, reckoned=reckoned,
+            times=frozenset(run.code_watch.times), named=run.code.named(), kept=kept, reckoned=reckoned,
             compiler=(run.libraries.compiler, frozenset(run.libraries.compiled)),
             too_much=isinstance(failure, TooLong) or run.met.weak,
             far=run.met.far or not FAR.isdisjoint(run.names.attributes),
@@ -94,12 +95,6 @@ def _compared(run: RunRecord) -> list[WatchedValue]:
     states_count = run.hidden.sets_states or not run.names.attributes.isdisjoint(STATE_NAMES | STATE_SETTERS)
     entries = [entry for entry in run.values.entries.values() if entry.kind != 'draws' or states_count]
     return [entry for entry in entries if entry.kept.kind != 'carried']
-
-
-def _follow_times(run: RunRecord) -> None:
-    """Find out where times of a clock go. It is noted if the caller may get one."""
-    run.code_watch.clock.followed, others = kept_times(run)
-    run.doubts.unwatchable += others
 
 
 def _doubts(run: RunRecord, failure: BaseException | None, paths: ReadPaths) -> None:
@@ -121,36 +116,19 @@ def _doubts(run: RunRecord, failure: BaseException | None, paths: ReadPaths) -> 
     run.doubts.unwatchable = list(dict.fromkeys(run.doubts.unwatchable))
 
 
-def _paths(run: RunRecord) -> ReadPaths:
-    """Which watched values the run can have read."""
-    asked = run.names.strings | run.names.asked_for
-    codes = [(code, run.lines.of(code), globals_) for code, globals_ in run.code.globals_of.values()]
-    holders = list(run.holders.by_id.values())
-    entries, meetings = run.values.entries.values(), run.values.meetings
-    return ReadPaths(entries, meetings, codes, asked, holders, run.given.of_class, set(run.names.full))
-
-
 def _handed_on(run: RunRecord, paths: ReadPaths) -> Iterator[str]:
-    codes = run.code.own()
-    others = [holder.value for holder in run.holders.by_id.values() if paths.reach(id(holder.value))]
-    entries = [entry for entry in run.values.entries.values() if paths.reads(entry)]
-    yield from classes_called(entries, codes)
-    yield from handed_on(
-        entries, others, codes, run.names.strings, run.names.attributes - SPECIAL, run.code_watch.clock.followed,
-        paths.only_checks,
-    )  # fmt: skip
-    yield from classes_of_files([value for value, _, _ in run.hidden.states.values()], codes)
+    yield from handed_on(run, paths)
     for cls, count in run.uses.finalized.values():
         if count > 0:
             yield f'the function makes {a(cls)}, whose method __del__ runs after the call'
     by_address = _hashed_by_address(run, paths)
-    ran = [(code, run.lines.of(code)) for code in codes]
+    ran = [(code, run.lines.of(code)) for code in run.code.own()]
     by_name = not ADD.isdisjoint(run.names.strings)
     yield from orders_of_sets(
         ran, run.code_watch.sets, by_address, functools.partial(_only_asked, run), by_name, run.uses.copied_sets
     )
-    for entry in entries if by_address else ():
-        if is_another_name_of_sets(entry):
+    for entry in run.values.entries.values() if by_address else ():
+        if is_another_name_of_sets(entry) and paths.reads(entry):
             cls = min(by_address)
             yield f'{entry.where()} makes sets, whose order is that of the addresses of its {cls} objects'
 
@@ -207,34 +185,19 @@ def _arrays_of(run: RunRecord, carried: CarriedState | None) -> list[Any]:
     """The arrays that the run reached, without those that carried state passes to launches as arguments."""
     if carried is None:
         return list(run.values.keeper.arrays.values())
-    found: dict[int, Any] = {}
-    seen: set[int] = set()
-    todo = [entry.kept for entry in run.values.entries.values()]
-    while todo:
-        kept = todo.pop()
-        if kept.kind == 'same' and id(kept.value) in run.values.keeper.arrays:
-            found[id(kept.value)] = kept.value
-        if kept.parts and id(kept) not in seen:
-            seen.add(id(kept))
-            todo += kept.parts
-    return list(found.values())
+    arrays = run.values.keeper.arrays
+    every = kept_in([entry.kept for entry in run.values.entries.values()])
+    return list({id(one.value): one.value for one in every if one.kind == 'same' and id(one.value) in arrays}.values())
 
 
 def _let_go(run: RunRecord) -> None:
-    run.names.full.clear()
-    run.code.codes.clear()
-    run.functions.forget()
-    run.code_watch.globals.clear()
-    run.hidden.states.clear()
-    run.hidden.uncompiled.clear()
-    run.met.locks.clear()
-    run.code.callers.clear()
-    run.code.left_at.clear()
-    run.code_watch.clock.readings.clear()
-    run.holders.by_id.clear()
-    run.hidden.suspended.clear()
-    run.values.entries.clear()
-    run.values.keeper.memory.clear()
+    for met in (
+        run.names.full, run.code.codes, run.code.callers, run.code.left_at, run.code_watch.globals,
+        run.code_watch.clock, run.hidden.states, run.hidden.uncompiled, run.hidden.suspended, run.met.locks,
+        run.holders.by_id, run.values.entries, run.values.keeper.memory, run.functions.known, run.functions.by_module,
+        run.functions.told,
+    ):  # fmt: skip
+        met.clear()
 
 
 def given_back(environment: Environment, result: Any, is_array: Callable[[Any], bool]) -> str | None:
@@ -340,7 +303,7 @@ def _written(run: RunRecord, changes: StateChanges | None) -> Reason | None:
             continue  # reported below
         value = entry.read()
         found = difference(entry.kept, value)
-        if found is None and value is not entry.value and run.code_watch.clock.keeps(entry.key):
+        if found is None and value is not entry.value and entry.key in run.code_watch.times:
             return Reason(f'the function rebinds {entry.where()}', Why.CHANGES)  # to an equal time, by chance
         if found is not None and (changes is None or not changes.add(entry, value)):
             return _change_in_words(entry, value, found)
@@ -366,7 +329,7 @@ def _written(run: RunRecord, changes: StateChanges | None) -> Reason | None:
 
 def _replacing(entries: Sequence[WatchedValue]) -> Reason | None:
     """Say where the run has put a container in the place of an equal one: others may hold the one that was there."""
-    entries = [entry for entry in entries if holds_containers(entry)]
+    entries = [entry for entry in entries if entry.holds_containers]
     if all(then is now for then, now in containers((entry.kept, entry.read()) for entry in entries)):
         return None
     for entry in entries:

@@ -80,14 +80,8 @@ def _quick(recorder: Any, graph: Graph, offsets: Any, around: Callable[[Any], An
     shifted, aim = any(ins) or any(outs), _aiming(recorder)
     current = recorder.platform.cupy.cuda.get_current_stream
     allocate, one, answer = _results(recorder)
-    if (
-        one
-        and aim is None
-        and not shifted
-        and not recorder.far
-        and launch is graph.launch
-        and len(recorder.places) == 1
-    ):
+    plain = aim is None and not shifted and not recorder.far and launch is graph.launch
+    if one and plain and len(recorder.places) == 1:
         return _one_to_one(recorder, graph, allocate)
     count, most, far, state = 0, 0, bool(recorder.far), graph._state
 

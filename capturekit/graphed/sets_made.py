@@ -11,15 +11,9 @@ from __future__ import annotations
 
 import builtins
 import gc
+import types
 from collections.abc import Callable, Iterable, Iterator
-from types import (
-    BuiltinMethodType,
-    CodeType,
-    GeneratorType,
-    MethodDescriptorType,
-    MethodWrapperType,
-    WrapperDescriptorType,
-)
+from types import CodeType, GeneratorType
 from typing import Any, NamedTuple
 
 from capturekit.graphed.code_reads import nested
@@ -267,9 +261,9 @@ class SetsSeen:
 
 def _is_of_sets(method: Any) -> bool:
     """Whether a function is a method of sets."""
-    if among(type(method), (MethodDescriptorType, WrapperDescriptorType)):
+    if among(type(method), (types.MethodDescriptorType, types.WrapperDescriptorType)):
         return issubclass(method.__objclass__, (set, frozenset))
-    if among(type(method), (BuiltinMethodType, MethodWrapperType)):
+    if among(type(method), (types.BuiltinMethodType, types.MethodWrapperType)):
         return issubclass(type(method.__self__), (set, frozenset))
     return False
 
@@ -333,14 +327,11 @@ def _known_later(code: CodeType, steps: _Steps, number: int, end: int | None) ->
     frozen = steps[number].operand == 'frozenset'
     stored = _stored(steps, behind)
     joins = steps[end].offset if steps[number].operand in _JOINS else None
-    if (
-        stored is not None
-        and stored.operand not in code.co_cellvars
-        and stored.line
-        not in [one.line for one in steps if one.operand == stored.operand and one.does in Does.ANY_LOAD]
-    ):
+    local = '' if stored is None or stored.operand in code.co_cellvars else stored.operand
+    loads = [one.line for one in steps if one.operand == local and one.does in Does.ANY_LOAD]
+    if stored is not None and local and stored.line not in loads:
         leaves = not frozen and not (user is stored and _stays(steps, stored))
-        return SetMade(line, stored.operand, leaves=leaves, joins=joins)
+        return SetMade(line, local, leaves=leaves, joins=joins)
     attribute = _attribute_of(steps, user)
     is_class = steps[number].operand in _SETS and _next(steps, number).does not in Does.ANY_ATTRIBUTE
     is_call = steps[end].does == Does.CALLS and is_class

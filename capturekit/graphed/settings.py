@@ -77,26 +77,29 @@ def routines_now() -> dict[str, Setting]:
 
 def settings_now() -> dict[str, Setting]:
     """All settings, by name, as they are now."""
-    handled, codecs_now, filters = sys.exception(), _handlers(), list(_filters())
-    digits, depth = sys.get_int_max_str_digits(), sys.getrecursionlimit()
-    place, registered = _place(), abc.get_cache_token()
-    may_wait, specials, zone, otherwise = _may_wait(), _specials(), _zone(), _otherwise()
     return {
         DECIMALS: Setting(_decimals, _decimals()),
-        ERRORS: _errors(filters),
-        WARNINGS: Setting(lambda: _filters() == filters and _otherwise() == otherwise, True),
-        HANDLED: Setting(lambda: sys.exception(), handled),
-        CODECS: Setting(lambda: _handlers() == codecs_now, True),
+        ERRORS: _errors(),
+        WARNINGS: _unchanged(lambda: ([*_filters()], warnings.defaultaction)),  # type: ignore[attr-defined]
+        HANDLED: Setting(lambda: sys.exception(), sys.exception()),
+        CODECS: _unchanged(_handlers),
         THREAD: Setting(get_ident, get_ident()),
-        DIGITS: Setting(lambda: sys.get_int_max_str_digits() == digits, True),
-        DEPTH: Setting(lambda: sys.getrecursionlimit() == depth, True),
-        REGISTERED: Setting(lambda: abc.get_cache_token() == registered, True),
-        SYNCHRONIZING: Setting(lambda: _may_wait() == may_wait, True),
-        SPECIALS: Setting(lambda: _specials() == specials, True),
-        LOCALE: Setting(lambda: _place() == place, True),
-        DATES: Setting(lambda: _place() == place and _zone() == zone, True),
+        DIGITS: _unchanged(sys.get_int_max_str_digits),
+        DEPTH: _unchanged(sys.getrecursionlimit),
+        REGISTERED: _unchanged(abc.get_cache_token),
+        SYNCHRONIZING: _unchanged(_may_wait),
+        SPECIALS: _unchanged(_specials),
+        LOCALE: _unchanged(_place),
+        # C's library asks the environment for the time zone, by which the text of a date may give seconds
+        DATES: _unchanged(lambda: (_place(), os.environ.get('TZ'), time.timezone, time.tzname)),
         OUTPUT: Setting(*output_now()),
     }
+
+
+def _unchanged(read: Callable[[], Any]) -> Setting:
+    """The setting that this returns later what it returns now."""
+    before = read()
+    return Setting(lambda: read() == before, True)
 
 
 def setting_for(value: Any) -> str | None:
@@ -132,18 +135,13 @@ def _decimals() -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _errors(filters: list[Any]) -> Setting:
+def _errors() -> Setting:
     """What NumPy does at a division by zero and the like. (``np.geterr`` would take 8 us at each call.)
 
     It may warn, which the filters of warnings make an exception. The text of its numbers depends on its options.
     """
-    umath: Any = getattr(np, '_core', None) or np.core
-    variable = getattr(umath.umath, '_extobj_contextvar', None)
-    if variable is None:
-        before = tuple(umath.umath.geterrobj()[:2])
-        return Setting(lambda: tuple(umath.umath.geterrobj()[:2]) == before and _filters() == filters, True)
-    found, printing = variable.get(), _printing()
-    printed = printing()
+    variable, printing, filters = np._core.umath._extobj_contextvar, _printing(), [*_filters()]  # type: ignore[attr-defined]
+    found, printed = variable.get(), printing()
 
     def same() -> bool:
         if variable.get() is not found or _filters() != filters:
@@ -159,7 +157,7 @@ def _printing() -> Callable[[], Any]:
     options: Any = sys.modules.get('numpy._core.printoptions')
     if options is not None:
         return options.format_options.get  # type: ignore[no-any-return]
-    printer: Any = sys.modules.get('numpy._core.arrayprint') or sys.modules['numpy.core.arrayprint']
+    printer: Any = sys.modules['numpy._core.arrayprint']  # NumPy 2.0
     return lambda: printer._format_options['legacy']
 
 
@@ -184,21 +182,10 @@ def _place() -> str:
     return locale.setlocale(locale.LC_ALL)
 
 
-def _zone() -> tuple[Any, ...]:
-    """The time zone, by which the text of a date may give seconds: C's library asks the environment for it."""
-    return os.environ.get('TZ'), time.timezone, time.tzname
-
-
 def _filters() -> Any:
     """The filters of warnings; since Python 3.14 a context may have its own."""
     get: Any = getattr(warnings, '_get_filters', None)
     return warnings.filters if get is None else get()
-
-
-def _otherwise() -> str:
-    """What Python does with a warning that no filter matches."""
-    action: str = warnings.defaultaction  # type: ignore[attr-defined]
-    return action
 
 
 def _handlers() -> list[Any]:

@@ -32,14 +32,13 @@ from capturekit.graphed.carried_state import (
     StoredPlace,
     changes_in,
     consists_of,
-    holds_one_of,
     made_in,
     objects_in,
     parts_of,
 )
 from capturekit.graphed.reasons import Reason, Why
 from capturekit.graphed.stack_steps import call_of
-from capturekit.graphed.value_changes import containers, difference
+from capturekit.graphed.value_changes import containers, difference, kept_in
 from capturekit.graphed.watched_values import OtherNumbers, WatchedValue
 from capturekit.model.class_layout import MISSING, attributes_of, bases_of, made_by_class_statement
 from capturekit.model.code_steps import CodeStep, Does, steps_of
@@ -108,10 +107,10 @@ class PlaceUses:
         return named and not (self._of_attributes and one.does in Does.ANY_GLOBAL)
 
     def _in_texts(self, code: CodeType) -> bool:
-        if not any(self._word.search(text) for text in _texts(code.co_consts)):
+        if not any(self._word.search(text) for text in texts_in(code.co_consts)):
             return False
         loaded = [one.operand if one.does == Does.LOADS_CONSTANT else one.names for one in steps_of(code)]
-        return self._docstrings or any(self._word.search(text) for text in _texts(loaded))
+        return self._docstrings or any(self._word.search(text) for text in texts_in(loaded))
 
 
 def opens_where_it_ran(code: CodeType, lines: set[int] | None, unless_named: bool = False) -> bool:
@@ -154,7 +153,7 @@ def _item_named(steps: list[CodeStep], number: int) -> str:
 
 def may_use_docstrings(code: CodeType, foreign: bool) -> bool:
     """Whether code may read a docstring, and look up what it names. Of a library's code, only formatting does."""
-    reads = '__doc__' in code.co_names or any('__doc__' in text for text in _texts(code.co_consts))
+    reads = '__doc__' in code.co_names or any('__doc__' in text for text in texts_in(code.co_consts))
     return reads and not (foreign and _FORMATTING.isdisjoint(code.co_names))
 
 
@@ -227,12 +226,13 @@ def _plainly(one: CodeStep) -> tuple[str, Any]:
     return one.does, one.amount
 
 
-def _texts(constants: Any) -> Iterator[str]:
+def texts_in(constants: Any) -> Iterator[str]:
+    """The texts among constants, at any depth."""
     for one in constants:
         if type(one) is str:
             yield one
         elif type(one) in (tuple, frozenset):
-            yield from _texts(one)
+            yield from texts_in(one)
 
 
 _KINDS = ('attribute', 'slot', 'global', 'variable')
@@ -273,7 +273,7 @@ class StateChanges:
 
     def add(self, entry: WatchedValue, value: Any) -> bool:
         """Add a watched value that has changed. False if the change is not understood."""
-        if entry.kind not in _KINDS or self._array is None or self._run.code_watch.clock.keeps(entry.key):
+        if entry.kind not in _KINDS or self._array is None or entry.key in self._run.code_watch.times:
             return False
         try:
             for change in changes_in(entry.kept, value, ()):
@@ -371,14 +371,15 @@ class StateChanges:
 
     def _is_plain_place(self, entry: WatchedValue, change: PlaceChange) -> bool:
         """Whether it is an attribute of an object whose classes are all written in Python."""
-        if change.path:
-            return False
+        return entry.kind == 'attribute' and not change.path and self._is_seen_by_name(entry)
+
+    def _is_seen_by_name(self, entry: WatchedValue) -> bool:
+        """Whether only code that names an attribute comes to it, of an object that has it."""
         holder = self._run.holders.by_id.get(id(entry.holder))
         if holder is None or not holder.owned or holder.whole or id(holder.value) in self._run.names.full:
             return False
-        if id(entry.mapping) in self._dicts():
-            return False
-        return entry.kind == 'attribute' and _is_pythons_all_through(type(holder.value))
+        of_python = all(base is object or made_by_class_statement(base) for base in bases_of(type(holder.value)))
+        return of_python and id(entry.mapping) not in self._dicts()
 
     def _dicts(self) -> set[int]:
         """The dicts that the run has met as values, by id: the attributes of an object may be one of them."""
@@ -422,7 +423,8 @@ class StateChanges:
             return True
         if path or self._run.uses.identities or not consists_of(value, self._is_leaf):
             return False
-        if any(map(self._keeps_times, objects_in(value).values())):
+        times = self._run.code_watch.times  # a launch reads no clock
+        if any(not times.isdisjoint(attributes_of(one)) for one in objects_in(value).values()):
             return False
         try:
             take_apart(value, self._is_array)
@@ -443,20 +445,13 @@ class StateChanges:
                 return Reason(text, Why.CHANGES)
             for entry in self._run.values.entries.values():
                 inside = entry is place.entry or (entry.kind in _OF_OBJECTS and id(entry.holder) in objects)
-                if not inside and holds_one_of(entry.kept, objects):
+                if not inside and any(id(one.value) in objects for one in kept_in([entry.kept])):
                     text = f'the function rebinds {place.where()}, and {entry.where()} holds what was there'
                     return Reason(text, Why.CHANGES)
         return None
 
     def _is_state(self, value: Any) -> bool:
-        cls = type(value)
-        if cls is tuple:
-            return all(self._is_state(part) for part in value)
-        return cls is self._array or cls in _PLAIN
-
-    def _keeps_times(self, value: Any) -> bool:
-        """Whether an object has an attribute in which times of a clock end: a launch reads no clock."""
-        return any(map(self._run.code_watch.clock.keeps, attributes_of(value)))
+        return all(map(self._is_state, value)) if type(value) is tuple else self._is_leaf(value)
 
     def _is_leaf(self, value: Any) -> bool:
         return type(value) is self._array or type(value) in _PLAIN
@@ -481,7 +476,8 @@ class StateChanges:
         """Whether what a place holds is a part of another watched value, too, or has the attributes of an object."""
         if any(id(one.mapping) == id(entry.value) for one in self._run.values.entries.values()):
             return True
-        return _holds([one.kept for one in self._run.values.entries.values() if one is not entry], entry.kept)
+        others = (one.kept for one in self._run.values.entries.values() if one is not entry)
+        return any(one is entry.kept for one in kept_in(others))
 
     def _is_only(self, entry: WatchedValue, use: Use) -> bool:
         """Whether all code that ran uses values of this name in this way only."""
@@ -490,22 +486,15 @@ class StateChanges:
             return False
         if entry.kind == 'slot' or any(opens(one) for one in run.values.entries.values()):
             return False
-        if entry.kind == 'attribute':
-            holder = run.holders.by_id.get(id(entry.holder))
-            if holder is None or holder.whole or not holder.owned or id(holder.value) in run.names.full:
-                return False
-            if not _is_pythons_all_through(type(holder.value)) or id(entry.mapping) in self._dicts():
-                return False
+        if entry.kind == 'attribute' and not self._is_seen_by_name(entry):
+            return False
         codes = [(code, foreign) for code, foreign in run.code.codes.values() if not is_ours(code.co_filename)]
         docstrings = '__doc__' in run.names.strings or any(may_use_docstrings(*one) for one in codes)
-        uses = PlaceUses(name, entry.kind == 'attribute' and not self._are_globals(entry), docstrings)
+        are_globals = any(id(entry.mapping) == globals_ for _, globals_ in run.code.globals_of.values())
+        uses = PlaceUses(name, entry.kind == 'attribute' and not are_globals, docstrings)
         return all(
             not uses.named_in(code) if foreign else uses.only(code, run.lines.of(code), use) for code, foreign in codes
         )
-
-    def _are_globals(self, entry: WatchedValue) -> bool:
-        """Whether code that ran has the attributes of an object as its globals."""
-        return any(id(entry.mapping) == globals_ for _, globals_ in self._run.code.globals_of.values())
 
     def _is_only_stored(self, entry: WatchedValue, change: PlaceChange) -> bool:
         """Whether no code that ran reads an attribute that gets another value: what it held before does not matter."""
@@ -527,19 +516,6 @@ def opens(entry: WatchedValue) -> bool:
     return any(entry.value is opener for opener in OPENERS) or (entry.value is getattr and entry.key != 'getattr')
 
 
-def _holds(values: list[Kept], kept: Kept) -> bool:
-    """Whether one of these values is, or holds, the kept value."""
-    todo, seen = list(values), set[int]()
-    while todo:
-        one = todo.pop()
-        if one is kept:
-            return True
-        if one.parts and id(one) not in seen:
-            seen.add(id(one))
-            todo += one.parts
-    return False
-
-
 def _location(entry: WatchedValue) -> tuple[int, Any]:
     """The identity of a watched value's place: two entries may lead to one place."""
     if entry.kind == 'variable':
@@ -555,8 +531,3 @@ def _location_of(entry: WatchedValue, change: PlaceChange) -> tuple[int, Any]:
         return _location(entry)
     in_dict = change.inside.kind == 'dict'
     return id(change.inside.value), change.path[-1] if in_dict else change.number
-
-
-def _is_pythons_all_through(cls: type) -> bool:
-    """Whether a class and all of its bases are Python classes."""
-    return all(base is object or made_by_class_statement(base) for base in bases_of(cls))

@@ -37,12 +37,7 @@ class UsualCall(NamedTuple):
 
 
 def usual_call(
-    cupy: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    form: Any,
-    key: Any,
-    reaches: _Reaches = lambda met: False,
+    cupy: Any, args: tuple[Any, ...], kwargs: dict[str, Any], form: Any, key: Any, reaches: _Reaches
 ) -> UsualCall | None:
     """The arguments of a call of a new kind, of which ``form`` is the form; None if each call needs a closer look.
 

@@ -150,6 +150,17 @@ def _other(value: Any, kept: Kept) -> ValueDifference:
     return ValueDifference('', f'is {now} and was {before}')
 
 
+def kept_in(values: Iterable[Kept]) -> Iterator[Kept]:
+    """Kept values, and those in them, at any depth."""
+    todo, seen = [*values], set[int]()
+    while todo:
+        one = todo.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            todo += one.parts
+
+
 #: Kinds of kept values that are no containers, or are compared by identity.
 ALONE = frozenset({'plain', 'same', 'method', 'carried'})
 
@@ -175,14 +186,7 @@ def replaced(kept: Kept, value: Any) -> Any:
     return next((now for then, now in containers([(kept, value)]) if then is not now), None)
 
 
-class Snapshot(NamedTuple):
-    """The result of :func:`snapshot`."""
-
-    kept: Kept
-    opaque: Callable[[Any], bool] | None
-
-
-def snapshot(value: object, is_array: IsArray, opaque: Callable[[Any], bool] | None = None) -> Snapshot:
+def snapshot(value: object, is_array: IsArray, opaque: Callable[[Any], bool] | None = None) -> Kept:
     """Keep a value's containers as they are before a run, for :func:`shape_of_change`.
 
     Of objects for which ``opaque`` returns True only identity is kept.
@@ -194,17 +198,17 @@ def snapshot(value: object, is_array: IsArray, opaque: Callable[[Any], bool] | N
         can = solid_base(cls) in (object, types.SimpleNamespace) and bool(layout.dictionary or layout.slots)
         return can and not (opaque is not None and opaque(found))
 
-    return Snapshot(Keeper(is_array, whole).keep(value), opaque)
+    return Keeper(is_array, whole).keep(value)
 
 
-def shape_of_change(before: Snapshot, value: object) -> str | None:
+def shape_of_change(before: Kept, value: object) -> str | None:
     """Say what changed in the containers since ``snapshot``, in words; None if nothing did.
 
     ``args[0] has 3 items and had 2 before``. Arrays are compared by identity; a container in the place of an equal one
     is a change, too: the caller may hold the one that was there.
     """
-    found = difference(before.kept, value)
+    found = difference(before, value)
     if found is not None:
         return f'args{found.path} {found.text} before'
-    another = replaced(before.kept, value)
+    another = replaced(before, value)
     return None if another is None else f'args hold {a(type(another))} in the place of an equal one'

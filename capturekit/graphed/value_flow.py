@@ -22,7 +22,7 @@ import math
 import re
 import sys
 from bisect import bisect_right
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ import numpy as np
 
 from capturekit.graphed.call_turns import is_alone
 from capturekit.graphed.calls_followed import RunRecord
-from capturekit.graphed.code_reads import parameters_of
+from capturekit.graphed.code_reads import keeps_argument, parameters_of
 from capturekit.graphed.outcomes import (
     COMPARISONS,
     NOTHING,
@@ -65,6 +65,7 @@ from capturekit.graphed.state_changes import (
     items_named,
     opens,
     opens_where_it_ran,
+    texts_in,
 )
 from capturekit.graphed.watched_values import OtherNumbers, WatchedValue
 from capturekit.model.class_layout import MISSING, attributes_of, layout_of
@@ -91,17 +92,6 @@ _OF_OUTSIDE = (Does.LOADS_GLOBAL, Does.LOADS_CELL)
 _SHARED = Does.CHANGES_GLOBAL | Does.CHANGES_ATTRIBUTE | Does.CHANGES_CELL
 #: The functions of NumPy that have the names of these functions of CuPy.
 _OF_NUMPY = {name: getattr(np, name) for name in OF_CUPY}
-
-
-def _texts(code: CodeType) -> Iterator[str]:
-    """The constants of code that are texts, at any depth, without the first one of a function: it may be its docs."""
-    todo = list(code.co_consts[not code.co_name.startswith('<') :])
-    while todo:
-        one = todo.pop()
-        if isinstance(one, str):
-            yield one
-        elif isinstance(one, (tuple, frozenset)):
-            todo += one
 
 
 class CallThatRan(NamedTuple):
@@ -146,6 +136,10 @@ class RanCode:
 
     def is_call(self, place: int) -> bool:
         return self.steps[place].does in Does.ANY_CALL
+
+    def keeps_argument(self, name: str) -> bool:
+        """Whether a variable is a parameter that gets no other value, also from no inner function."""
+        return keeps_argument(self.code, name) and name not in self.code.co_cellvars
 
     def ran(self, place: int) -> bool:
         """Whether the line of a step ran."""
@@ -222,32 +216,34 @@ class CodeThatRan:
         if name not in OF_CUPY or name in self._run.names.strings or self.stores(name):
             return False
         function = getattr(cupy, name, None)
-        if call.amount != OF_CUPY[name] or not self._enters_only(code, place, function):
-            return False
+        own = id(getattr(function, '__code__', None))
+        if call.amount != OF_CUPY[name] or any(key != own for key, _ in self._entries(code, place)):
+            return False  # it has entered other code written in Python
         if step.does not in Does.ANY_ATTRIBUTE:
             return self._is_global(code, step, function)
         of_cupy = code.steps[number - 1].does not in Does.ANY_GLOBAL
         of_cupy = of_cupy or self._is_global(code, code.steps[number - 1], cupy)
         return of_cupy and self._is_met(name, (function, _OF_NUMPY[name], OF_MATH.get(name)))
 
-    def _enters_only(self, code: RanCode, place: int, function: Any) -> bool:
-        """Whether a call enters no code written in Python but that of this function."""
-        if place not in code.entering:
-            return True
-        own = id(getattr(function, '__code__', None))
-        entered = ((key, caller) for key, callers in self._run.code.callers.items() for caller in callers if caller)
-        return all(
-            key == own for key, caller in entered if caller[0] == id(code.code) and code.number(caller[1]) == place
-        )
+    def _entries(self, code: RanCode, place: int) -> Iterator[tuple[int, Caller]]:
+        """The code that a call enters, by id, each with where that was called from."""
+        for key, callers in self._run.code.callers.items():
+            for caller in callers:
+                if caller is not None and caller[0] == id(code.code) and code.number(caller[1]) == place:
+                    yield key, caller
 
     def _is_met(self, name: str, functions: tuple[Any, ...]) -> bool:
         """Whether code has met the first of these under a name, and nothing but them.
 
         Or functions of jax: one that gets such a number asks it whether it is an array, which the number refuses.
         """
-        found = [entry.value for entry in self._run.values.entries.values() if entry.key == name]
+        found = self._values_named(name)
         known = all(is_jaxs(one) or any(one is function for function in functions) for one in found)
         return known and any(one is functions[0] for one in found)
+
+    def _values_named(self, name: str) -> list[Any]:
+        """What code has met under a name."""
+        return [entry.value for entry in self._run.values.entries.values() if entry.key == name]
 
     def _globals_of(self, code: RanCode) -> dict[str, Any]:
         _, own = self._run.code.globals_of.get(id(code.code), (None, 0))
@@ -277,7 +273,7 @@ class CodeThatRan:
 
     def _is_always(self, name: str, value: Any) -> bool:
         """Whether this name has this value wherever the code that ran names it."""
-        found = [entry.value for entry in self._run.values.entries.values() if entry.key == name]
+        found = self._values_named(name)
         return bool(found) and all(one is value for one in found) and not self.stores(name)
 
     def _is_global(self, code: RanCode, step: CodeStep, value: Any) -> bool:
@@ -364,23 +360,20 @@ class CodeThatRan:
 
     def _entered(self, code: RanCode, place: int) -> Iterator[tuple[RanCode, Caller]]:
         """The code that a call enters directly, each with where that was called from. Raises Counts."""
-        for key, callers in self._run.code.callers.items():
-            for caller in callers:
-                if caller is None or caller[0] != id(code.code) or code.number(caller[1]) != place:
-                    continue
-                inner = self._codes.get(key)
-                if inner is None:
-                    raise Counts
-                if not self._run.code.direct.is_direct(caller, inner.code) and not self._calls(code, place, inner.code):
-                    raise Counts
-                yield inner, caller
+        for key, caller in self._entries(code, place):
+            inner = self._codes.get(key)
+            if inner is None:
+                raise Counts
+            if not self._run.code.direct.is_direct(caller, inner.code) and not self._calls(code, place, inner.code):
+                raise Counts
+            yield inner, caller
 
     def _loads_functions(self, code: RanCode, load: int) -> bool:
         """Whether all that a step may load are functions written in Python."""
         step, name = code.steps[load], code.steps[load].operand
         if step.does not in Does.ANY_ATTRIBUTE:
             return type(self.value_of(code, step)) is FunctionType
-        found = [entry.value for entry in self._run.values.entries.values() if entry.key == name]
+        found = self._values_named(name)
         functions = [one.__func__ if type(one) is staticmethod else one for one in found]
         known = bool(found) and all(type(one) is FunctionType for one in functions) and not self.stores(name)
         return known and name not in self._run.names.strings and not self._is_in_texts(name)
@@ -395,7 +388,7 @@ class CodeThatRan:
             return False
         if step.does not in Does.ANY_ATTRIBUTE:
             return returns_for(self.value_of(code, step), inner)
-        found = [entry.value for entry in self._run.values.entries.values() if entry.key == name]
+        found = self._values_named(name)
         known = all(map(is_plain, found)) and any(returns_for(one, inner) for one in found) and not self.stores(name)
         if known and self._of_module(code, number):
             return name not in self._run.names.strings
@@ -406,7 +399,10 @@ class CodeThatRan:
 
     def _is_in_texts(self, name: str) -> bool:
         """Whether a constant of the code that ran may name an attribute so, as in ``SimpleNamespace(step=any)``."""
-        return any(name in _WORDS.findall(text) for code in self._codes.values() for text in _texts(code.code))
+        codes = [code.code for code in self._codes.values()]
+        # the first constant of a function may be its docs
+        every = [constant for code in codes for constant in code.co_consts[not code.co_name.startswith('<') :]]
+        return any(name in _WORDS.findall(text) for text in texts_in(every))
 
     def attribute(self, name: str) -> Iterable[tuple[RanCode, int]]:
         """All places where code that ran names an attribute. Raises Counts if other code may see it."""
@@ -532,7 +528,7 @@ class StackedValue(NamedTuple):
 
 
 class ValueFlow:
-    """Follows one value through the code that ran. Raises Counts where it does more than move.
+    """Follows one value through the code that ran, until more is done with it than to move it.
 
     ``of_time``: it may be reckoned with, and must not reach the caller. ``of_number``: it is a number of Python, which
     may be compared. ``of_any_use``: operators may take it, which are only noted.
@@ -557,26 +553,28 @@ class ValueFlow:
         self._lists: set[tuple[int, str]] = set()
         self._stored: set[tuple[int, int]] = set()
 
-    def all_of(self, code: RanCode, place: int) -> None:
-        """Follow what the call there gives."""
-        self._add(StackedValue(code, place, 0, _VALUE, True))
-        self._to_the_end()
+    def all_of(self, code: RanCode, place: int) -> bool:
+        """Follow what the call there gives. False if more is done with it than to move it."""
+        return self._to_the_end(lambda: self._add(StackedValue(code, place, 0, _VALUE, True)))
 
-    def _to_the_end(self) -> None:
-        while self._todo:
-            self._follow(self._todo.pop())
-        for owner, name in self._lists:
-            self._must_be_made(owner, name)
+    def all_of_parameter(self, code: RanCode, name: str) -> bool:
+        """The same for what a function gets as an argument."""
+        return self._to_the_end(lambda: self._local(StackedValue(code, 0, 0, _VALUE, True), name))
 
-    def all_of_parameter(self, code: RanCode, name: str) -> None:
-        """Follow what a function gets as an argument."""
-        self._local(StackedValue(code, 0, 0, _VALUE, True), name)
-        self._to_the_end()
+    def all_of_attribute(self, name: str) -> bool:
+        """The same for what is in the attributes of a name."""
+        return self._to_the_end(lambda: self._attribute(name, _VALUE))
 
-    def all_of_attribute(self, name: str) -> None:
-        """Follow what is in the attributes of a name."""
-        self._attribute(name, _VALUE)
-        self._to_the_end()
+    def _to_the_end(self, begin: Callable[[], None]) -> bool:
+        try:
+            begin()
+            while self._todo:
+                self._follow(self._todo.pop())
+            for owner, name in self._lists:
+                self._must_be_made(owner, name)
+        except Counts:
+            return False
+        return True
 
     def _add(self, held: StackedValue) -> None:
         key = id(held.code.code), *held[1:]
@@ -675,7 +673,7 @@ class ValueFlow:
         found, name = None, loads[0].operand
         if loads[0].does == Does.LOADS_CONSTANT:
             found = name
-        elif loads[0].does == Does.LOADS_LOCAL and held.here and _is_parameter(held.code, name):
+        elif loads[0].does == Does.LOADS_LOCAL and held.here and held.code.keeps_argument(name):
             return ComparedOperand(name)
         elif loads[0].does in _OF_OUTSIDE:
             found = self._program.value_of(held.code, loads[0])
@@ -853,12 +851,6 @@ def _slice_before(steps: list[CodeStep], number: int, made: CodeStep | None = No
     ends = steps[max(number - 2, 0) : number]
     constant = len(ends) == 2 and all(one.does == Does.LOADS_CONSTANT and type(one.operand) in _ENDS for one in ends)
     return slice(*[one.operand for one in ends]) if constant and (made is None or made.amount == 2) else None
-
-
-def _is_parameter(code: RanCode, name: str) -> bool:
-    """Whether a variable is a parameter that gets no other value."""
-    stores = any(step.operand == name and step.does in Does.CHANGES_ANY for step in code.steps)
-    return name in parameters_of(code.code) and name not in code.code.co_cellvars and not stores
 
 
 def _reckons(one: CodeStep) -> bool:
@@ -1048,14 +1040,8 @@ def _takers(program: CodeThatRan, of: _Place | str | _Parameter, operators: Reck
     """The operators that take what comes out of a step, or is in the attributes of a name; None if anything
     else does more than move it."""
     flow = ValueFlow(program, of_any_use=True)
-    try:
-        if isinstance(of, str):
-            flow.all_of_attribute(of)
-        elif isinstance(of, _Parameter):
-            flow.all_of_parameter(*of)
-        else:
-            flow.all_of(*of)
-    except Counts:
+    follow: Any = flow.all_of_parameter if isinstance(of, _Parameter) else flow.all_of
+    if not (flow.all_of_attribute(of) if isinstance(of, str) else follow(*of)):
         operators.refused.extend(flow.at())
         return None
     operators.stores.update(flow.stores)
@@ -1092,15 +1078,16 @@ def kept_times(run: RunRecord) -> tuple[set[str], list[Reason]]:
 
     A time may be reckoned with: nothing that is made of it reaches the caller.
     """
-    names: set[str] = set()
-    others: list[Reason] = []
-    program = CodeThatRan(run) if run.code_watch.clock.readings else None
-    for site, reason in run.code_watch.clock.readings.items():
-        found = None if program is None else _names_of_times(program, site)
-        if found is None:
+    names, others = set[str](), list[Reason]()
+    if not run.code_watch.clock:
+        return names, others
+    program = CodeThatRan(run)
+    for site, reason in run.code_watch.clock.items():
+        code, flow = program.code_of(site.code), ValueFlow(program, of_time=True)
+        if code is None or program.opened or not flow.all_of(code, code.number(site.offset)):
             others.append(reason)
         else:
-            names |= found
+            names |= flow.attributes
     return names, others
 
 
@@ -1118,28 +1105,10 @@ def _outcomes(program: CodeThatRan, site: Site, single: bool, depth: int) -> tup
     code = program.code_of(site.code)
     if code is None or program.opened:
         return None
-    try:
-        place = code.number(site.offset)
-        name = _reader(program, code, place, single, depth)
-        flow = ValueFlow(program, of_number=name in ('float', 'item'))
-        if name is not None:
-            flow.all_of(code, place)
-    except Counts:
-        return None
-    return None if name is None else tuple(sorted(flow.outcomes, key=str))
-
-
-def _names_of_times(program: CodeThatRan, site: Site) -> set[str] | None:
-    """The attributes that get what is made of a time that is read at a call; None if the caller may get it."""
-    code = program.code_of(site.code)
-    if code is None or program.opened:
-        return None
-    try:
-        flow = ValueFlow(program, of_time=True)
-        flow.all_of(code, code.number(site.offset))
-    except Counts:
-        return None
-    return flow.attributes
+    place = code.number(site.offset)
+    name = _reader(program, code, place, single, depth)
+    flow = ValueFlow(program, of_number=name in ('float', 'item'))
+    return tuple(sorted(flow.outcomes, key=str)) if name is not None and flow.all_of(code, place) else None
 
 
 def _reader(program: CodeThatRan, code: RanCode, place: int, single: bool, depth: int) -> str | None:

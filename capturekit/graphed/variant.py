@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from capturekit.graph.executable import Graph
-from capturekit.graphed.array_blocks import whole_extent
+from capturekit.graphed.array_blocks import groups_of, whole_extent
 from capturekit.graphed.carried_state import CarriedState
 from capturekit.graphed.environment import Environment
 from capturekit.graphed.outcomes import NOTHING, ArgumentNumber, Kept
@@ -76,15 +76,12 @@ class Variant:
         self.run: Callable[[Sequence[Any], bool], Any] | None = None
         self.quick: Quick | None = None
         self.backups: list[Backup] = []
-        #: Extents of the arrays that the function uses and that are not arguments: sorted, without overlaps.
-        self.outside: list[tuple[int, int]] = []
         #: Whether the function may use memory outside of an array's elements, so that no argument may be a slice.
         self.far = environment is not None and environment.run.far
         reached = [a for a in (environment.arrays() if environment else ()) if a.size]
-        for low, high in sorted(whole_extent(a) if self.far else extent(a) for a in reached):
-            if self.outside and low < self.outside[-1][1]:
-                low, high = self.outside[-1][0], max(high, self.outside.pop()[1])
-            self.outside.append((low, high))
+        groups = groups_of([whole_extent(a) if self.far else extent(a) for a in reached])
+        #: Extents of the arrays that the function uses and that are not arguments: sorted, without overlaps.
+        self.outside = [(low, high) for low, high, _ in groups]
         #: The objects in the rehearsal's result that are compared by identity; and all of it that was not an array.
         self.held: list[Any] = []
         self.values: Any = None

@@ -10,36 +10,14 @@ from capturekit.driver.cuda import Platform
 from capturekit.graph.executable import Graph
 from capturekit.graph.extending import EXTENSIONS
 from capturekit.graph.rebind import movable, only_cupys
-from capturekit.graphed import aiming, policy
+from capturekit.graphed import aiming, policy, read_numbers, recordable
 from capturekit.graphed.aiming import AimedArray, Aimer
 from capturekit.graphed.argument_slots import Ports, from_low
 from capturekit.graphed.array_blocks import block_like, places_of, same_array, spans
 from capturekit.graphed.compiling import NoCompiler
 from capturekit.graphed.options import Options
-from capturekit.graphed.read_numbers import (
-    LateReads,
-    NumberSlots,
-    ReadNumbers,
-    as_recorded,
-    numbers_of,
-    or_numbers,
-    source_of,
-)
-from capturekit.graphed.recordable import (
-    found_again,
-    host_arrays,
-    keep_what_they_write,
-    must_be_same,
-    must_leave_nothing,
-    must_lie_here,
-    must_not_refuse,
-    must_reach_known_arrays,
-    needed_backups,
-    only_arrays,
-    take_back,
-    values_of,
-    wait_for_others,
-)
+from capturekit.graphed.read_numbers import LateReads, NumberSlots, ReadNumbers
+from capturekit.graphed.recordable import only_arrays
 from capturekit.graphed.recorded_number import unfollowed
 from capturekit.graphed.running import Result, runner_of
 from capturekit.graphed.settings import PRODUCTS
@@ -126,7 +104,7 @@ class VariantRecorder:
         self._must_fit(given)
         capture = self._capture(stream if pieces else None)
         live: OpenCapture | None = None
-        wait_for_others(self.platform, self.variant.rehearsal)
+        recordable.wait_for_others(self.platform, self.variant.rehearsal)
         try:
             with capture:
                 live = capture._live
@@ -134,7 +112,7 @@ class VariantRecorder:
                 self._open(live, leaves)
                 args, kwargs = self._arguments(given)
                 live.caller = self.caller = Caller(stream)
-                self.caller.filled = [*self.variant.rehearsal.filled, *host_arrays((args, kwargs))]
+                self.caller.filled = [*self.variant.rehearsal.filled, *recordable.host_arrays((args, kwargs))]
                 made = errors.MADE.count
                 watched = nullcontext() if self.numbers is None else self.numbers.watched()
                 withheld = GUARD.output.withheld()
@@ -142,7 +120,7 @@ class VariantRecorder:
                     result = given.call(self.fn, args, kwargs, self.places)
                 if self.numbers is not None:
                     self.numbers.must_be_given()
-                must_not_refuse(live, made)
+                recordable.must_not_refuse(live, made)
                 self._close(live, result)
             self._must_be_whole(live, capture.graph)
             again = self._to_record_anew(live, capture.graph, leaves)
@@ -151,7 +129,7 @@ class VariantRecorder:
             return self._first_call(capture.graph, live, leaves, stream)
         except BaseException:
             if live is not None and live.host_calls.launch is not None:
-                take_back(live, stream)
+                recordable.take_back(live, stream)
                 self.drawn = self.drawn or list(live.drawn)
             raise
         finally:
@@ -209,7 +187,7 @@ class VariantRecorder:
 
     def _must_fit(self, given: Any) -> None:
         """Raise if the graph could not give the function its arrays where they are, or read numbers from its memory."""
-        must_lie_here(self.platform.cupy, devices_of(self.platform.cupy, given.leaves))
+        recordable.must_lie_here(self.platform.cupy, devices_of(self.platform.cupy, given.leaves))
         if given.numbers is not None and self.variant.rehearsal.seams and not self.variant.arguments:
             raise errors.UnsupportedCallError(
                 'A number that changes from call to call',
@@ -233,9 +211,9 @@ class VariantRecorder:
 
     def _must_be_whole(self, live: OpenCapture, graph: Graph) -> None:
         environment = self.variant.environment
-        live.host_calls.backups = needed_backups(live)
+        live.host_calls.backups = recordable.needed_backups(live)
         try:
-            must_reach_known_arrays(live, environment.arrays() if environment is not None else [])
+            recordable.must_reach_known_arrays(live, environment.arrays() if environment is not None else [])
             if self.far and graph._state.plan is not None:
                 raise errors.UnsupportedCallError(
                     f'A result on device {next(iter(self.far.values())).data.device_id}',
@@ -263,9 +241,9 @@ class VariantRecorder:
             live.parts.answers.late = self.late.take
         environment = self.variant.environment
         known = environment.arrays() if environment is not None else []
-        keep_what_they_write(live, self.variant.rehearsal.seams, known)
+        recordable.keep_what_they_write(live, self.variant.rehearsal.seams, known)
         if environment is not None and self.variant.reckons:
-            self.numbers = numbers_of(self.platform.cupy, live, self.variant)
+            self.numbers = read_numbers.numbers_of(self.platform.cupy, live, self.variant)
         if environment is not None and (self.variant.checks or self.variant.rehearsal.seams or self.variant.reckoned):
             for array in known:
                 GUARD.draws.back_up(live, array)
@@ -328,20 +306,20 @@ class VariantRecorder:
         memory, self.returned = live.memory, True
         cupy = self.platform.cupy
         assert memory is not None and self.ports is not None
-        is_array = only_arrays(cupy) if self.numbers is None else or_numbers(only_arrays(cupy))
+        is_array = only_arrays(cupy) if self.numbers is None else read_numbers.or_numbers(only_arrays(cupy))
         objects = held_in(take_apart(packed(result), is_array, opaque, name='the result')[1])
-        held = found_again(self.variant.held, objects)
+        held = recordable.found_again(self.variant.held, objects)
         known_object = lambda value: opaque(value) and any(value is one for one in held)  # noqa: E731
         arrays, self.form = take_apart(packed(result), is_array, known_object, name='the result')
         if self.numbers is not None:
-            result = unpacked(put_together(self.form, list(map(as_recorded, arrays))))
-        now = values_of(result, cupy, self.variant.known)
+            result = unpacked(put_together(self.form, list(map(read_numbers.as_recorded, arrays))))
+        now = recordable.values_of(result, cupy, self.variant.known)
         if self.late is None:
-            must_be_same(self.variant.values, now)
+            recordable.must_be_same(self.variant.values, now)
         else:
             self.form = self.late.placed(self.form, self.variant.values, now, len(arrays) + 1)
             arrays += [self.late.room] if self.late.used else []
-        must_leave_nothing(live)
+        recordable.must_leave_nothing(live)
         for value in held_in(self.form):
             if not any(value is one for one in held) and not isinstance(value, type):
                 raise TypeError(f'the result holds {type(value).__name__} {value!r}, another one at each call')
@@ -352,7 +330,7 @@ class VariantRecorder:
         known = {id(array) for array in self.variant.environment.arrays()} if self.variant.environment else set()
         fresh: list[tuple[int, Any]] = []
         for array in arrays:
-            number = None if self.numbers is None else source_of(array)
+            number = None if self.numbers is None else read_numbers.source_of(array)
             found = self._source(array, known, memory) if number is None else Result('number', array=number)
             if found.of == 'new':
                 fresh.append((len(self.results), array))
@@ -433,7 +411,7 @@ class VariantRecorder:
         if variant.stream_order is not None:
             variant.stream_order.wait()
         if variant.untried and live.host_calls.launch is not None:
-            take_back(live, stream)
+            recordable.take_back(live, stream)
         if variant.untried or live.host_calls.launch is None:  # the first launches are compared with eager runs
             return None if variant.untried else variant.run(leaves, True)
         plan = graph._state.plan

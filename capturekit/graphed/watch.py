@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from types import FrameType, FunctionType
 from typing import Any
 
-from capturekit.graphed.calls_followed import COUNTS_ANYWHERE, CallsInC, PythonCalls, WatchedCall, record_of
+from capturekit.graphed.calls_followed import COUNTS_ANYWHERE, CallsInC, PythonCalls, RunRecord
 from capturekit.graphed.code_watch import LinesRun
 from capturekit.graphed.collector import OF_COLLECTOR, Before
 from capturekit.graphed.compiling import compiler_code, profile_again
@@ -82,8 +82,9 @@ class Watch:
         self._time = FollowTime()
         self._before = Before(self._time)
         self._lines = LinesRun(self._came_to, self._call_begins)
-        given = WatchedCall(is_array, skip, ignore, arguments, array)
-        self._run = run = record_of(given, self._uncollected, self._lines, self._before, self._time)
+        self._run = run = RunRecord(
+            is_array, skip, self._before, self._time, self._lines, self._uncollected, array, arguments, ignore
+        )
         self._libraries, self._done_with = run.libraries, run.libraries.done_with
         self._calls_in_c = CallsInC(run)
         self._python_calls = PythonCalls(run, Watch.run.__code__)

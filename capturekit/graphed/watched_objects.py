@@ -30,51 +30,12 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.graphed import compiling
-from capturekit.graphed.allowlists import (
-    ASKED_IN_C,
-    BY_POINTER,
-    CONSTANT,
-    FUNCTION_PARTS,
-    MAKERS,
-    METHODS_BY_NAME,
-    OF_ARRAYS,
-    OF_DEVICES,
-    OF_FUNCTIONS,
-    OF_INSTANCES,
-    OF_PYTHON,
-    OPENING,
-    OUT_OF_SIGHT,
-    SPECIAL,
-    makes_unknown,
-    module_of,
-    owner_of,
-)
+from capturekit.graphed import allowlists, compiling, hidden_state
+from capturekit.graphed.allowlists import SPECIAL, makes_unknown, module_of, owner_of, reads_unknown
 from capturekit.graphed.binding import AsFunction
-from capturekit.graphed.calls_out_of_sight import reads_unknown
 from capturekit.graphed.code_reads import MODULES
-from capturekit.graphed.collector import OF_COLLECTOR, Before, functions_of
-from capturekit.graphed.follow_time import FollowTime
-from capturekit.graphed.hidden_state import (
-    FILES,
-    HOST_RANDOMNESS,
-    IN_MEMORY,
-    held_by,
-    is_as_it_was,
-    is_in_state,
-    is_logger,
-    is_logger_as,
-    is_output,
-    logger_state,
-    random_types,
-    seeded_by,
-    sets_a_state,
-    state_of,
-    value_in,
-)
+from capturekit.graphed.collector import OF_COLLECTOR, functions_of
 from capturekit.graphed.ownership import (
-    LibraryState,
-    Ownership,
     asked_by_user,
     in_package,
     is_cupys,
@@ -90,10 +51,8 @@ from capturekit.graphed.return_paths import function_of
 from capturekit.graphed.settings import setting_for
 from capturekit.graphed.watched_values import (
     UNBOUND,
-    Doubts,
     Holder,
-    NamesUsed,
-    ObjectUses,
+    RunParts,
     WatchedValues,
     held_in_closure,
     itself,
@@ -147,7 +106,7 @@ class HiddenParts:
 
     def begin(self) -> None:
         """Keep the state of the generators of random numbers that every program has."""
-        self.randomness = {name: Keeper(never).keep(state()) for name, state in HOST_RANDOMNESS.items()}
+        self.randomness = {name: Keeper(never).keep(state()) for name, state in hidden_state.HOST_RANDOMNESS.items()}
 
     def _function_in(self, value: Any, name: str, member: Any) -> None:
         """Watch a function of which a property or a static method is made."""
@@ -165,7 +124,7 @@ class HiddenParts:
         if cls is types.MethodType:
             values.meet(value.__func__)
             values.keep_also(value.__self__)
-            self.sets_states |= sets_a_state(value.__func__)
+            self.sets_states |= hidden_state.sets_a_state(value.__func__)
             if type(value.__func__) is types.BuiltinMethodType:
                 values.keep_also(value.__func__)
         elif issubclass(cls, (staticmethod, classmethod, property)):
@@ -180,18 +139,18 @@ class HiddenParts:
                 self.suspended.setdefault(id(frame), (frame, values.at))
         elif issubclass(cls, random.SystemRandom):
             values.opaque(f'is or holds {a(cls)}, whose draws leave no trace')
-        elif among(cls, FILES) or issubclass(cls, random_types()):
+        elif among(cls, hidden_state.FILES) or issubclass(cls, hidden_state.random_types()):
             self._file_or_generator(value, cls)
         elif is_iterator(cls):
             values.opaque(f"is or holds {a(cls)}: what is left in it can't be compared")
         elif cls is contextvars.ContextVar:
-            where, get = f'{values.at}: its value', functools.partial(value_in, value)
+            where, get = f'{values.at}: its value', functools.partial(hidden_state.value_in, value)
             values.watch('context', value, where, get(), ('', ''), None, get)
             return True
-        elif is_logger(cls):
-            same = functools.partial(is_logger_as, value, logger_state(value))
+        elif hidden_state.is_logger(cls):
+            same = functools.partial(hidden_state.is_logger_as, value, hidden_state.logger_state(value))
             values.watch_state(f'{values.at}: its levels, handlers and filters', same)
-        elif (seeded := seeded_by(value)) is not None:
+        elif (seeded := hidden_state.seeded_by(value)) is not None:
             self.sets_states = True
             self._file_or_generator(seeded, type(seeded))
         elif is_uncompiled(value):
@@ -203,14 +162,14 @@ class HiddenParts:
     def _file_or_generator(self, value: Any, cls: type) -> None:
         values = self._values
         if id(value) not in self.states:
-            kept = Keeper(never).keep(state_of(value))
+            kept = Keeper(never).keep(hidden_state.state_of(value))
             self.states[id(value)] = (value, kept, values.at)
-            if not among(cls, FILES):
-                same = functools.partial(is_in_state, value, kept)
+            if not among(cls, hidden_state.FILES):
+                same = functools.partial(hidden_state.is_in_state, value, kept)
                 values.watch('draws', value, '', True, (f'{values.at}: its state', ''), None, same)
-        if among(cls, IN_MEMORY):
-            where, get = f'{values.at}: what it holds', functools.partial(held_by, value)
-            values.watch('contents', value, '', held_by(value), (where, ''), None, get)
+        if among(cls, hidden_state.IN_MEMORY):
+            where, get = f'{values.at}: what it holds', functools.partial(hidden_state.held_by, value)
+            values.watch('contents', value, '', hidden_state.held_by(value), (where, ''), None, get)
 
 
 def _frame_of(generator: Any) -> FrameType | None:
@@ -255,17 +214,9 @@ _SELDOM = 16
 class Holders:
     """Holds the objects that a run used, and watches their attributes by the names that code asks them for."""
 
-    def __init__(
-        self,
-        values: WatchedValues,
-        library: LibraryState,
-        names: NamesUsed,
-        ownership: Ownership,
-        doubts: Doubts,
-        time: FollowTime,
-    ) -> None:
-        self._values, self._library, self._names = values, library, names
-        self._ownership, self._doubts, self._time = ownership, doubts, time
+    def __init__(self, run: RunParts) -> None:
+        self._values, self._library, self._names = run.values, run.library, run.names
+        self._ownership, self._doubts, self._time = run.ownership, run.doubts, run.time
         #: By the id of what is held.
         self.by_id: dict[int, Holder] = {}
         #: The user's classes, with the names in them, and their bases and names, each by id.
@@ -274,12 +225,10 @@ class Holders:
         #: By the id of a dictionary of a class or of globals: it, the names that were sought in vain, and the words
         #: that say where.
         self.absent: dict[int, tuple[Any, set[str], str]] = {}
-        #: The names that code looks up in classes.
-        self._sought: dict[tuple[int, str], type] = {}
-        #: The names in libraries' code that ran, and those that code written in C asks for; and by class, which of them
-        #: were sought.
-        self._names_out_of_sight: set[str] = set(ASKED_IN_C)
-        self._sought_names: dict[int, tuple[type, set[str]]] = {}
+        #: The names that code looks up in classes, by the class's id.
+        self._sought: dict[int, tuple[type, set[str]]] = {}
+        #: The names in libraries' code that ran, and those that code written in C asks for.
+        self._names_out_of_sight: set[str] = set(allowlists.ASKED_IN_C)
 
     def settle(self) -> None:
         """Watch the attributes of the objects that were noted."""
@@ -299,6 +248,11 @@ class Holders:
             value, at = left.also.pop()
             if type(value) is not ModuleType and not issubclass(type(value), type):
                 self._values.watch('bound', value, '', value, (at, ''), None, functools.partial(itself, value))
+
+    def depends_on(self, setting: str | None) -> None:
+        """Watch a setting, as it was when the run began."""
+        self._values.depends_on(setting)
+        self.settle()
 
     def _hold(self, value: Any) -> None:
         cls = type(value)
@@ -325,7 +279,7 @@ class Holders:
             owned = among(cls, (types.SimpleNamespace, threading.local)) or not self._ownership.is_foreign_class(cls)
             if cls is threading.local:
                 layout = ClassLayout(of_this_thread, {})
-            whole = is_whole(cls) and not is_logger(cls)
+            whole = is_whole(cls) and not hidden_state.is_logger(cls)
             if owned:
                 self.hold_class(cls)
             else:
@@ -359,11 +313,11 @@ class Holders:
         """Watch attributes that were not named before, of all objects noted so far."""
         new = set(names) - self._names.attributes
         asked = set(strings) - self._names.strings
-        if not OPENING.isdisjoint(asked) or (self._names.finds and '__getattr__' in new):
+        if not allowlists.OPENING.isdisjoint(asked) or (self._names.finds and '__getattr__' in new):
             self.by_unseen_names()
-        for name in sorted(asked & OUT_OF_SIGHT):
+        for name in sorted(asked & allowlists.OUT_OF_SIGHT):
             self._doubts.add(None, f'asks for the attribute {name}')
-        self._names.of_cupy |= asked & (OF_ARRAYS | OF_DEVICES)
+        self._names.of_cupy |= asked & (allowlists.OF_ARRAYS | allowlists.OF_DEVICES)
         self._names.attributes |= new
         self._names.strings |= asked
         if new or asked:
@@ -376,8 +330,7 @@ class Holders:
         """Watch the attributes with these names; ``at_first``: also those that count without being named."""
         chosen = set(names) | (self._unnamed(holder) if at_first else set())
         if holder.kind == 'class':
-            for name in sorted(chosen):
-                self.search_class(holder.value, name)
+            self.class_names(holder.value, chosen)
             if type(holder.value) is not type:
                 self.class_names(type(holder.value), chosen)
             return
@@ -393,28 +346,24 @@ class Holders:
             if issubclass(type(holder.cls), enum.EnumMeta):
                 found |= _OF_MEMBERS & holder.start.keys()
             if holder.owned:
-                found |= OF_INSTANCES & holder.start.keys()
+                found |= allowlists.OF_INSTANCES & holder.start.keys()
             if holder.whole:
                 found |= holder.start.keys() | holder.slots.keys()
             if not holder.owned:
-                found |= {name for name, value in holder.start.items() if self._is_data(value)}
-                found |= {name for name, value in holder.slots.items() if self._is_data(value)}
+                every = (*holder.start.items(), *holder.slots.items())
+                found |= {name for name, value in every if self._is_data(value)}
         return found
 
     def attribute_of(self, holder: Holder, name: str) -> None:
         """Watch the attribute of an object with this name, or that it has none."""
         if holder.value is sys and name == MODULES and not (self._names.opens_modules or name in self._names.strings):
             return
-        if name in holder.start:
-            self._attribute(holder, name, holder.start[name])
-            found = True
-        elif name in holder.slots:
-            self._attribute(holder, name, holder.slots[name])
-            found = True
-        elif name in OF_FUNCTIONS and type(holder.value) is FunctionType:
+        found = True
+        if name in holder.start or name in holder.slots:
+            self._attribute(holder, name, (holder.start if name in holder.start else holder.slots)[name])
+        elif name in allowlists.OF_FUNCTIONS and type(holder.value) is FunctionType:
             get = functools.partial(getattr, holder.value, name)
             self._values.watch('function', holder.value, name, get(), ('', holder.whose), None, get)
-            found = True
         else:
             found = False
             counts = holder.owned or holder.kind == 'object' or name in self._names.strings
@@ -422,7 +371,7 @@ class Holders:
                 holder.missing.add(name)
         of_class = holder.kind == 'object' or (holder.kind == 'module' and holder.cls is not ModuleType)
         if of_class and (not found or holder.owned):
-            self.search_class(holder.cls, name)
+            self.class_names(holder.cls, (name,))
         if holder.kind == 'module' and not found and name != '__getattr__':
             outer, self._values.finder = self._values.finder, holder.start.get('__getattr__')
             self.attribute_of(holder, '__getattr__')  # a module calls it for names that it does not have
@@ -430,12 +379,12 @@ class Holders:
 
     def _attribute(self, holder: Holder, name: str, value: Any) -> None:
         if holder.kind == 'module' and not holder.owned:
-            if is_output(value):
-                same = is_as_it_was(vars(holder.value), name, value)  # printing to it is no change
+            if hidden_state.is_output(value):
+                same = hidden_state.is_as_it_was(vars(holder.value), name, value)  # printing to it is no change
                 self._values.watch('state', holder.value, name, True, ('which file is', holder.whose), None, same)
                 return
             value = GUARD.installation.original_of(value)
-        if name in BY_POINTER:
+        if name in allowlists.BY_POINTER:
             self._addressed(name, holder.cls)
         where = ('attribute', holder.whose)
         member = holder.layout.slots.get(name)
@@ -467,23 +416,21 @@ class Holders:
             for one in parts
         )
 
-    def search_class(self, cls: type, name: str) -> None:
-        """Watch what a class and its bases hold under a name."""
-        if (id(cls), name) in self._sought:
-            return
-        self._sought[id(cls), name] = cls
-        self.class_names(cls, _KEPT_AS.get(name, ()))
-        found = False
-        for base in bases_of(cls):
-            foreign = self._ownership.is_foreign_class(base)
-            members = dictionary_of_class(base)
-            if name in members:
-                found = True
-                self.class_attribute(base, name, members[name])  # those further up, too: for super()
-            elif not foreign and not found:
-                self.absent.setdefault(id(base), (members, set(), f'attribute {{}} of class {name_of(base)}'))[1].add(
-                    name
-                )
+    def class_names(self, cls: type, names: Iterable[str]) -> None:
+        """Watch what a class and its bases hold under these names, and that those of the user lack the others."""
+        sought = self._sought.setdefault(id(cls), (cls, set()))[1]
+        new = {*names, *(part for name in names for part in _KEPT_AS.get(name, ()))} - sought
+        sought |= new
+        bases = [(base, dictionary_of_class(base)) for base in bases_of(cls)] if new else []
+        for name in sorted(new):
+            for base, members in bases:
+                if name in members:  # those further up, too: for super()
+                    self.class_attribute(base, name, members[name])
+        for base, members in bases:
+            new = new - members.keys()
+            if new and not self._ownership.is_foreign_class(base):
+                what = f'attribute {{}} of class {name_of(base)}'
+                self.absent.setdefault(id(base), (members, set(), what))[1].update(new)
 
     def class_attribute(self, cls: type, name: str, value: Any) -> None:
         """Watch what a class has under a name."""
@@ -492,21 +439,16 @@ class Holders:
         where = ('attribute', f' of class {name_of(cls)}')
         if self._ownership.is_foreign_class(cls):
             self._library.inside_of(cls, (name,))
-            if plain_key(value) is None and not issubclass(type(value), CONSTANT):
+            if plain_key(value) is None and not issubclass(type(value), allowlists.CONSTANT):
                 self._values.watch('class attribute', cls, name, value, where, dictionary_of_class(cls))
-        elif name in BY_POINTER:
+        elif name in allowlists.BY_POINTER:
             self._addressed(name, cls)
         else:
             self._values.watch('class attribute', cls, name, value, where, dictionary_of_class(cls))
 
-    def class_names(self, cls: type, names: Iterable[str]) -> None:
-        """Watch what a class and its bases hold under these names."""
-        for name in sorted(names):
-            self.search_class(cls, name)
-
     def name_out_of_sight(self, names: Iterable[str]) -> None:
         """Watch, of the user's objects and classes, what code of a library names: it may ask them for that."""
-        new = set(names) - self._names_out_of_sight - OF_PYTHON
+        new = set(names) - self._names_out_of_sight - allowlists.OF_PYTHON
         self._names_out_of_sight |= new
         for holder in list(self.by_id.values()) if new else ():
             self._time.check_limit()
@@ -516,44 +458,22 @@ class Holders:
         if not holder.owned or holder.kind == 'module':
             return
         if holder.kind == 'class':
-            self._search_names(holder.value, names)
+            self.class_names(holder.value, names)
             return
         for name in sorted(names & (holder.start.keys() | holder.slots.keys())):
             self.attribute_of(holder, name)
         if holder.kind == 'object':
             if holder.layout.dictionary is not None:
                 holder.missing.update(names - holder.start.keys())
-            self._search_names(holder.cls, names)
-
-    def _search_names(self, cls: type, names: Set[str]) -> None:
-        """Watch what a class of the user's and its bases hold under many names, and that they lack the others."""
-        known = self._sought_names.setdefault(id(cls), (cls, set()))[1]
-        new = names - known
-        known |= new
-        for base in bases_of(cls) if new else ():
-            members = dictionary_of_class(base)
-            for name in sorted(new & members.keys()):
-                self.search_class(cls, name)
-            new = new - members.keys()
-            if new and not self._ownership.is_foreign_class(base):
-                what = f'attribute {{}} of class {name_of(base)}'
-                self.absent.setdefault(id(base), (members, set(), what))[1].update(new)
+            self.class_names(holder.cls, names)
 
 
 class FunctionsFound:
     """Finds the functions that run, and watches what they are made of."""
 
-    def __init__(
-        self,
-        values: WatchedValues,
-        holders: Holders,
-        library: LibraryState,
-        ownership: Ownership,
-        before: Before,
-        time: FollowTime,
-    ) -> None:
-        self._values, self._holders, self._library = values, holders, library
-        self._ownership, self._before, self._time = ownership, before, time
+    def __init__(self, run: RunParts, holders: Holders) -> None:
+        self._values, self._holders, self._library = run.values, holders, run.library
+        self._ownership, self._before, self._time = run.ownership, run.before, run.time
         #: By the id of code: the functions that have it.
         self.known: dict[int, list[FunctionType]] = {}
         #: The code whose functions were looked for, by id.
@@ -567,7 +487,7 @@ class FunctionsFound:
         #: The function that is followed; the code that calls it.
         self.outermost: tuple[FunctionType | None, CodeType | None] = None, None
         #: The functions that ran and that Python has told; those that are watched, by id.
-        self._told: dict[int, FunctionType] = {}
+        self.told: dict[int, FunctionType] = {}
         self._watched: dict[int, FunctionType] = {}
         self._swept: set[int] = set()
 
@@ -612,13 +532,13 @@ class FunctionsFound:
         if code.co_freevars or id(code) not in self.searched:
             return True
         function = function_of(frame)
-        return function is not None and id(function) not in self._told
+        return function is not None and id(function) not in self.told
 
     def _running(self, frame: FrameType, code: CodeType, variables: Any) -> list[FunctionType]:
         """The function that runs; where Python does not tell it, all that may be it."""
         function = function_of(frame)
         if function is not None:
-            self._told[id(function)] = function
+            self.told[id(function)] = function
             self.know(function)
             return [function]
         candidates = self.known[id(code)]
@@ -684,14 +604,9 @@ class FunctionsFound:
 
     def parts_of(self, function: FunctionType) -> None:
         """Watch the code and the defaults of a function."""
-        for part in FUNCTION_PARTS:
+        for part in allowlists.FUNCTION_PARTS:
             get = functools.partial(getattr, function, part)
             self._values.watch('function', function, part, get(), ('', f' of {function.__name__}'), None, get)
-
-    def forget(self) -> None:
-        """Let go of the functions that were found."""
-        for found in (self.known, self.by_module, self._told):
-            found.clear()
 
     def know(self, function: FunctionType) -> None:
         """Note a function, by its code."""
@@ -723,20 +638,11 @@ class ValuesMet:
     """
 
     def __init__(
-        self,
-        values: WatchedValues,
-        holders: Holders,
-        hidden: HiddenParts,
-        functions: FunctionsFound,
-        library: LibraryState,
-        names: NamesUsed,
-        uses: ObjectUses,
-        ownership: Ownership,
-        uncollected: Uncollected,
+        self, run: RunParts, holders: Holders, hidden: HiddenParts, functions: FunctionsFound, uncollected: Uncollected
     ) -> None:
-        self._values, self._holders, self._hidden, self._functions = values, holders, hidden, functions
-        self._library, self._names, self._uses = library, names, uses
-        self._ownership, self._uncollected = ownership, uncollected
+        self._values, self._holders, self._hidden, self._functions = run.values, holders, hidden, functions
+        self._library, self._names, self._uses = run.library, run.names, run.uses
+        self._ownership, self._uncollected = run.ownership, uncollected
         #: Whether a value was met from which code gets far, without names.
         self.far = False
         #: Whether a weak reference was met: what it leads to must not be kept alive.
@@ -779,7 +685,9 @@ class ValuesMet:
         if among(cls, _BUILTIN) and (any(value is one for one in _READ_ALL) or value.__name__ in _METHODS_BY_NAME):
             finds = self._finds_names(value)
             self._values.asks_all = self._values.asks_all or not (value is format or finds)
-        if any(value is one for one in MAKERS) or (among(cls, UNBOUND) and value.__name__ in _METHODS_BY_NAME):
+        if any(value is one for one in allowlists.MAKERS) or (
+            among(cls, UNBOUND) and value.__name__ in _METHODS_BY_NAME
+        ):
             self._values.asks_all = True
         if cls is FunctionType:
             self.reached.add(id(value))
@@ -807,7 +715,7 @@ class ValuesMet:
 
 _BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)
 _UNSEEN = 'which code written in C may call: what that reads is not known'
-_METHODS_BY_NAME = frozenset(name.partition('.')[2] for name in METHODS_BY_NAME)
+_METHODS_BY_NAME = frozenset(name.partition('.')[2] for name in allowlists.METHODS_BY_NAME)
 _READ_ALL = (getattr, setattr, hasattr, delattr, vars, dir)
 
 
@@ -836,19 +744,9 @@ class GivenValues:
     ``given``: what the function is called with. ``ignore`` returns True for objects that the caller compares.
     """
 
-    def __init__(
-        self,
-        values: WatchedValues,
-        holders: Holders,
-        uses: ObjectUses,
-        doubts: Doubts,
-        before: Before,
-        time: FollowTime,
-        given: Any = (),
-        ignore: Callable[[Any], bool] | None = None,
-    ) -> None:
-        self._values, self._holders, self._uses, self._doubts = values, holders, uses, doubts
-        self._before, self._time, self._given, self.ignore = before, time, given, ignore
+    def __init__(self, run: RunParts, holders: Holders, given: Any, ignore: Callable[[Any], bool] | None) -> None:
+        self._values, self._holders, self._uses, self._doubts = run.values, holders, run.uses, run.doubts
+        self._before, self._time, self._given, self.ignore = run.before, run.time, given, ignore
         #: Containers among the arguments that are compared by value, by id.
         self.own: dict[int, Any] = {}
         #: The arrays among the arguments, with their shapes and strides.
@@ -879,7 +777,7 @@ class GivenValues:
                 if issubclass(type(cls), enum.EnumMeta) or issubclass(cls, WITH_CODE):
                     self._values.meet(value)
                 continue
-            if self.ignore is None or not self._by_value(value):
+            if self.ignore is None or not (among(cls, _PLAIN) or self.ignore(value)):  # the caller compares others
                 self._values.at = name
                 self._values.watch('argument', value, '', value, (name, ''), None, functools.partial(itself, value))
                 if not self._values.is_array(value):
@@ -897,14 +795,6 @@ class GivenValues:
                 parts = [part for part in parts if type(part) not in _NUMBERS]
                 self._time.check_limit()
             todo += [(part, name) for part in parts]
-
-    def _by_value(self, value: Any) -> bool:
-        """True for values that the caller compares by value: containers, dataclass instances, NumPy arrays."""
-        assert self.ignore is not None
-        cls = type(value)
-        if among(cls, _PLAIN):
-            return True
-        return self.ignore(value)
 
     def argument(self, value: Any) -> None:
         """Watch an argument that is an object, or the objects in a container."""

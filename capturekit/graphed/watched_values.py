@@ -14,11 +14,14 @@ from types import CellType, CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
 from capturekit.graphed.allowlists import MAKERS
-from capturekit.graphed.ownership import is_itself, is_library_frame, named_in
+from capturekit.graphed.collector import Before
+from capturekit.graphed.follow_time import FollowTime
+from capturekit.graphed.ownership import LibraryState, Ownership, is_itself, is_library_frame, named_in
 from capturekit.graphed.reasons import Reason, Why
 from capturekit.graphed.settings import Setting
+from capturekit.graphed.value_changes import ALONE
 from capturekit.guard import GUARD
-from capturekit.model.class_layout import MISSING, ClassLayout, among, found_in_class, made_by_class_statement, name_of
+from capturekit.model.class_layout import MISSING, ClassLayout, among, found_in_class, name_of
 from capturekit.model.code_steps import Does, steps_of
 from capturekit.model.kept_values import LIMIT, IsArray, Keeper, Kept
 from capturekit.model.plain_values import a, plain_key
@@ -82,7 +85,7 @@ class ObjectUses:
         #: Which code compares identities; '' if none does.
         self.identities = ''
         #: By the id of code: its parameters that it compares by identity, and its name and file.
-        self.compared: dict[int, tuple[frozenset[str], str]] = {}
+        self.compared: dict[int, tuple[set[str], str]] = {}
         #: Whether a number or a text is an argument, in whose place another call may have an equal one.
         self.plain = False
         #: The classes of objects that are hashed by their address, of which the run has made some.
@@ -106,7 +109,7 @@ class ObjectUses:
 
     def compare_parameters(self, code: CodeType, variables: Any) -> None:
         """Note whether code asks by identity for something in whose place a recording may get an equal object."""
-        names, where = self.compared.get(id(code), ((), ''))
+        names, where = self.compared.get(id(code), (set(), ''))
         if not all(self._is_array(variables.get(name)) or is_itself(variables.get(name)) for name in names):
             self.identities = self.identities or where
 
@@ -169,12 +172,6 @@ class Holder(NamedTuple):
     missing: set[str]
 
     @property
-    def of_user(self) -> bool:
-        """Whether only the user puts attributes there: a class written in C puts none into the ``__dict__``."""
-        in_c = self.kind == 'object' and not made_by_class_statement(self.cls)
-        return self.owned or (in_c and self.layout.dictionary is not None)
-
-    @property
     def whose(self) -> str:
         """The words that say whose an attribute is: `` of module train``."""
         if self.kind == 'module':
@@ -213,6 +210,12 @@ class WatchedValue:
     def value(self) -> Any:
         """The value when the run began, :data:`capturekit.model.pytree.MISSING` if there was none."""
         return self.kept.value
+
+    @property
+    def holds_containers(self) -> bool:
+        """Whether it is or holds something that may be reached in another way, too. What settings hold is read by
+        nobody else."""
+        return self.kept.kind not in ALONE and self.kind not in ('state', 'draws', 'contents')
 
     @property
     def attribute(self) -> str:
@@ -396,3 +399,14 @@ class WatchedValues:
     def end(self) -> None:
         """Tell nobody any more: who is told holds this object, and so all that was met."""
         self.keeper.met, self.note = None, _nothing
+
+
+class RunParts:
+    """What a run has shown so far, to which all parts of a watch add; what was there before it; and the time."""
+
+    def __init__(self, is_array: IsArray, skip: Callable[[str], bool], before: Before, time: FollowTime) -> None:
+        self.ownership, self.doubts = Ownership(skip), Doubts(skip)
+        self.names, self.uses = NamesUsed(), ObjectUses(is_array)
+        self.library = LibraryState(self.ownership)
+        self.values = WatchedValues(is_array, self.doubts)
+        self.before, self.time = before, time

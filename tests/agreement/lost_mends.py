@@ -14,6 +14,8 @@ from capturekit.graphed import (
     binding,
     calls_followed,
     code_watch,
+    hidden_state,
+    recordable,
     run_end,
     settings,
     stream_order,
@@ -22,7 +24,6 @@ from capturekit.graphed import (
     watch,
     watched_objects,
 )
-from capturekit.graphed.code_reads import CodeNames
 from capturekit.graphed.environment import Environment
 from capturekit.graphed.running import Result
 from capturekit.graphed.watched_objects import GivenValues
@@ -140,9 +141,9 @@ def _as_before(original: Any, self: Any, set_: Any, allocator: Any) -> Any:
 
 
 def _only_constant_names(original: Any, code: Any) -> Any:
-    values = list(original(code))
-    values[4] = False  # everything
-    return CodeNames(*values)
+    found = original(code)
+    found.unknown = ''
+    return found
 
 
 def _only_arguments(original: Any, function: Any) -> Any:
@@ -209,11 +210,11 @@ LOST: tuple[LostMend, ...] = (
     LostMend('3 opaque arguments', 1164, r'A_a\d+ = (Row|Table|Grown|bytearray|array|dict)', (replaced(WatchedValues, 'watch', _no_contents),)),
     LostMend('4 computed names', 287, r'getattr|vars|fields', (replaced(calls_followed, 'reads', _only_arguments),
              replaced(code_watch, 'names_of', _only_constant_names))),
-    LostMend('5 a refusal that is caught', 59, r'except BaseException', (gives(variant_recorder, 'must_not_refuse'),)),
+    LostMend('5 a refusal that is caught', 59, r'except BaseException', (gives(recordable, 'must_not_refuse'),)),
     LostMend('6 an allocator of its own', 1004, r'POOL', (replaced(Allocators, 'pool_malloc', _unguarded),
              replaced(Allocators, 'allocator_set', _as_before),
              replaced(variant_recorder.VariantRecorder, '_source', _kept_where_it_lies))),
-    LostMend('7 changed twice', 4240, r'VOICE = ValueError\(B\)', (gives(variant_recorder, 'must_reach_known_arrays'),), (_visible('ValueError'),)),
+    LostMend('7 changed twice', 4240, r'VOICE = ValueError\(B\)', (gives(recordable, 'must_reach_known_arrays'),), (_visible('ValueError'),)),
     LostMend('8 imports in the function', 318, r'    (from|import) settings', (gives(code_watch.CodeWatch, '_imported'),)),
     LostMend('9 threads', 1498, r'threading\.Thread', (replaced(Effects, 'thread_fed', _unguarded), gives(Doubts, 'add'))),
     LostMend('10 cached helpers', 19841, r'lru_cache', (_visible('_lru_cache_wrapper'), gives(Doubts, 'add'))),
@@ -236,13 +237,13 @@ LOST: tuple[LostMend, ...] = (
     LostMend('24 memory of the host', 11848, r'out=HOST', (gives(Arrays, '_fills'), gives(run_end, '_written'))),
     LostMend('25 events that are returned', 1989, r'return y, (e|cp)', (
         put(answering, 'only_arrays', _all_arrays),
-        put(variant_recorder, 'only_arrays', _all_arrays), gives(variant_recorder, 'must_leave_nothing')),
+        put(variant_recorder, 'only_arrays', _all_arrays), gives(recordable, 'must_leave_nothing')),
         (gives(pytree, '_has_finalizer', False),)),
     LostMend('26 bases of classes', 39074, r'__bases__', (_without('bases'),)),
     LostMend('27 static methods', 42, r'staticmethod', (replaced(binding.AsFunction, '__get__', _always_bound),)),
-    LostMend('29 standard files', 1271, r'class Tee', (gives(settings, 'output_now', (_always, True)), gives(watched_objects, 'is_as_it_was', _always))),
+    LostMend('29 standard files', 1271, r'class Tee', (gives(settings, 'output_now', (_always, True)), gives(hidden_state, 'is_as_it_was', _always))),
     LostMend('30 errors of numbers', 185, r'def on_error', (gives(settings, '_errors', settings.Setting(_always, True)),)),
-    LostMend('31 loggers', 77, r'class Collects', (gives(watched_objects, 'is_logger_as', True),)),
+    LostMend('31 loggers', 77, r'class Collects', (gives(hidden_state, 'is_logger_as', True),)),
     LostMend('32 attributes of dicts', 652, r'class Filled', (replaced(Keeper, '_meet', _without_attributes),)),
     LostMend('33 the collector that is asked', 25, r'from gc import', (
         put(watch, 'OF_COLLECTOR', frozenset()), put(watched_objects, 'OF_COLLECTOR', frozenset()))),
