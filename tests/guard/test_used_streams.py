@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -141,7 +142,7 @@ SWITCHES: dict[str, Callable[[Any, Any], Switch]] = {
     'a stack is left': left_stack,
     'a generator goes on': resumed_generator,
     'use': lambda _cp, side: side.use,
-    'enter': lambda _cp, side: side.__enter__,
+    'enter': lambda _cp, side: inspect.unwrap(type(side).__enter__).__get__(side),  # CuPy's own, also in late runs
     'a partial': lambda _cp, side: functools.partial(type(side).use, side),
     'use of the null stream': lambda cp, _side: cp.cuda.Stream.null.use,
 }
