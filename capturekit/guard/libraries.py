@@ -300,10 +300,11 @@ class LibraryCalls(CallsOnStreams):
         return answer
 
     def _place(self, live: OpenCapture) -> _Place | None:
-        """Where the current stream is in its capture; None if it is in none."""
+        """Where the current stream is in the capture; None if it is in none, or held back with a graph of its own."""
         with self.state.inside, suppress(CudaCallError):  # a lost capture is reported at its end
-            info = live.platform.device.capture_info(self.state.current_stream().ptr)
-            return (info.graph, info.dependencies) if info.graph else None
+            stream = self.state.current_stream().ptr
+            info = live.platform.device.capture_info(stream)
+            return (info.graph, info.dependencies) if info.graph and self.state.open_on(stream) is live else None
         return None
 
     def _note(

@@ -78,8 +78,8 @@ def wrong(case: Case, machine: Machine) -> str:
         return ''
     with noted() as calls:
         found = machine.compared(program)
-        if found.difference or found.raced:
-            return found.difference or f'it does not run plainly: {machine.run(program, False).broken}'
+        if found.finding or found.counts['raced']:
+            return found.finding or f'it does not run plainly: {machine.run(program, False).broken}'
     if fault := next((outcome for outcome in calls if 'in the eager run' in outcome), ''):
         return f'a launch was wrong, though another run has seen it: {fault}'
     plain = machine.run(program, False) if case.late else None

@@ -69,7 +69,7 @@ def test_programs_are_right_on_a_gpu(name: str, says: str, cases: list[Case]) ->
     if name in ('devices', 'late') and cupy.cuda.runtime.getDeviceCount() < 2:
         pytest.skip('needs two GPUs')
     with Machine(there=True) as machine:
-        found = [(case.name, machine.compared(case.program()).difference) for case in cases if runs_here(case)]
+        found = [(case.name, machine.compared(case.program()).finding) for case in cases if runs_here(case)]
     wrong_ones = [f'{name}: {what}' for name, what in found if what]
     assert not wrong_ones, f'{says}\n' + '\n'.join(wrong_ones)
 
