@@ -34,7 +34,8 @@ class Entry:
     or (of a C type) sealed; ``code`` is a Python function whose code is replaced, so that it is wrapped under every
     name that it was imported by; the verb of an ``always`` function is called also where the guard itself is calling.
 
-    ``also``: a second holder of the same function, if that is a different object. ``loaded``: a module that capturekit
+    ``optional``: a build of CuPy may lack it. ``also``: a second holder of the same function, if that is a different
+    object. ``loaded``: a module that capturekit
     does not import itself; if the program has not imported it, the entry is left out.
 
     ``given``: the verb gets the row first, because several calls share it. ``operation``: what such a call is judged

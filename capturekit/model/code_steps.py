@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 
 class Does:
-    """What a step does: each is the names of all instructions that do it."""
+    """What a step does: each is the names of all instructions that do it. Those that do two things are in ``_TWO``."""
 
     UNKNOWN = ''
     LOADS_LOCAL = 'LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_BORROW'
@@ -170,6 +170,8 @@ def _read(code: CodeType) -> list[CodeStep]:
             names, before = code.co_consts[count] if name == 'KW_NAMES' else names, (*before, at)
             continue
         does, is_called = _KNOWN.get(name, Does.UNKNOWN), False
+        if type(operand) is tuple and does != Does.LOADS_CONSTANT:
+            does = Does.UNKNOWN  # it has several operands, so it does more than one thing
         if name in _BY_ARGUMENT:
             does, operand, is_called = _by_argument(one, does, count)
         elif name == 'CALL_KW':  # the names lie on the stack

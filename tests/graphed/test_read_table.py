@@ -19,6 +19,7 @@ import pytest
 
 from capturekit.graphed.allowlists import FUNCTIONS, METHODS, reads
 from capturekit.graphed.code_reads import names_of
+from capturekit.model import code_steps
 from capturekit.model.code_steps import UNDERSTOOD, Does, steps_of
 
 
@@ -47,6 +48,16 @@ def test_numpys_functions_are_understood_but_settings_and_files() -> None:
 def test_the_table_names_what_there_is() -> None:
     assert not [name for name in METHODS if '.' not in name]
     assert all(hasattr(builtins, name) or name in ('aiter', 'anext') for name in FUNCTIONS['builtins'])
+
+
+def test_two_in_one_are_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (lambda a, b: a + b).__code__
+    two = {one.opname for one in dis.get_instructions(code) if type(one.argval) is tuple}
+    if not two:
+        pytest.skip('no instruction loads two variables before Python 3.13')
+    monkeypatch.setattr(code_steps, '_TWO', {})
+    monkeypatch.setattr(code_steps, '_KNOWN', code_steps._KNOWN | dict.fromkeys(two, Does.LOADS_LOCAL))
+    assert Does.UNKNOWN in [step.does for step in steps_of(code)]
 
 
 def test_instructions_that_are_not_known_are_told() -> None:
