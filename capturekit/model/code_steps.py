@@ -170,8 +170,8 @@ def _read(code: CodeType) -> list[CodeStep]:
             names, before = code.co_consts[count] if name == 'KW_NAMES' else names, (*before, at)
             continue
         does, is_called = _KNOWN.get(name, Does.UNKNOWN), False
-        if type(operand) is tuple and does != Does.LOADS_CONSTANT:
-            does = Does.UNKNOWN  # it has several operands, so it does more than one thing
+        if type(operand) is tuple and does in (Does.LOADS_LOCAL, Does.STORES_LOCAL):
+            does = Does.UNKNOWN  # of several variables, so it does more than one thing
         if name in _BY_ARGUMENT:
             does, operand, is_called = _by_argument(one, does, count)
         elif name == 'CALL_KW':  # the names lie on the stack
