@@ -35,9 +35,13 @@ OUTSIDE = {
     'numpy': _set(
         'load loadtxt genfromtxt fromfile fromregex memmap geterr geterrcall seterr seterrcall getbufsize setbufsize '
         'get_printoptions set_printoptions array2string array_repr array_str base_repr printoptions save savez savetxt '
-        'open_memmap may_share_memory shares_memory byte_bounds datetime_as_string set_default_printstyle set_display'
+        'open_memmap may_share_memory shares_memory byte_bounds datetime_as_string set_default_printstyle set_display '
+        'tofile dump'
     ),
-    'cupy': _set('load loadtxt genfromtxt fromfile get_printoptions set_printoptions set_random_state'),
+    'cupy': _set(
+        'load loadtxt genfromtxt fromfile save savez savez_compressed savetxt get_printoptions set_printoptions '
+        'set_random_state'
+    ),
 }
 
 #: Modules of NumPy whose functions all read files; and those whose functions read the options for printing.
@@ -117,8 +121,6 @@ METHODS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     'datetime.datetime': (ALL, _set('now today utcnow fromtimestamp utcfromtimestamp astimezone timestamp')),
     '_io.TextIOWrapper': (_set('write flush'), _set('')),  # what a file is given is not read
     '_contextvars.ContextVar': (_set('get set reset'), _set('')),  # its value is compared
-    '_thread.lock': (_set('acquire release __enter__ __exit__'), _set('')),
-    '_thread.RLock': (_set('acquire release __enter__ __exit__'), _set('')),
 }
 #: Methods that read attributes whose names are in a string or are passed.
 METHODS_BY_NAME = _set(

@@ -130,8 +130,9 @@ class LibraryUses:
 
     def _of_package(self, frame: FrameType, code: CodeType) -> None:
         """Note what code of a package reads, and whether another call of it could tell anything new."""
-        top = str(frame.f_globals.get('__name__', '')).partition('.')[0]
-        top = 'cupy' if ownership.is_cupys(top) else top
+        module = str(frame.f_globals.get('__name__', ''))
+        top = module.partition('.')[0]
+        top = 'cupy' if ownership.is_cupys(top) or module == 'capturekit.simulated.cupy.surface' else top
         again = self._package(frame, top, code.co_name) or code is self.compiler or code.co_flags & _SUSPENDS
         if not again and code.co_name not in ('__init__', '<module>'):
             self.done_with.add(id(code))

@@ -346,8 +346,6 @@ class CodeNames:
             whole = name == 'flags' and not _one_flag(steps[number + 1 : number + 3])
             if whole or (name in _OF_CUPY and kind in _ATTRIBUTES):
                 self.of_arrays.add(FLAGS if whole else name)
-            if name == 'acquire' and not _result_is_dropped(steps[number + 1 :]):
-                self._unknown('the result of acquire, or a lock that it does not wait for,', line)
             if name in OUT_OF_SIGHT and kind != Does.STORES_ATTRIBUTE:
                 self._unknown(f'attribute {name}', line)
 
@@ -433,12 +431,6 @@ def _one_flag(after: list[CodeStep]) -> bool:
         return True  # under a name that is refused by itself
     item = len(after) == 2 and after[0].does == Does.LOADS_CONSTANT and after[1].does == Does.GETS_ITEM
     return item and after[0].operand not in ('OWNDATA', 'O')
-
-
-def _result_is_dropped(after: list[CodeStep]) -> bool:
-    """Whether what was loaded is called at once, without arguments, and nothing is made of the result."""
-    steps = [one for one in after[:3] if one.does not in Does.NO_VALUE]
-    return [one.does for one in steps[:2]] == [Does.CALLS, Does.DROPS] and not steps[0].amount
 
 
 def _asks_numpy_for_the_time(code: CodeType) -> bool:

@@ -406,7 +406,7 @@ def graphed(
     another value, that call runs eagerly. What can't be recorded runs eagerly, and so does what takes longer launched:
     a :class:`PerformanceWarning` says so once, with the cause. Each launch repeats the changes of Python state that the
     function makes: arrays, numbers and texts put in attributes, globals, variables of closures and items of containers;
-    counters; lists that are appended to. A launch does not print: only eager runs and recordings do.
+    counters; lists that are appended to. A launch does not print or log: only eager runs do.
 
     Args:
         fn: the function; methods work.

@@ -234,8 +234,6 @@ class Bodies:
         lines = None if live.trace is None else live.trace.now()
         decision.began = lines, live.recording.node_count, live.recording.edge_count
         live.decisions.open.append(decision)
-        if decision in live.decisions.unentered:
-            live.decisions.unentered.remove(decision)
         if decision.decides == 'while':
             live.graph_memory.enter_loop()
         self.parts.go_on(live, decision.before, at, body)

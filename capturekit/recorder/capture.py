@@ -9,7 +9,6 @@ is never replaced.
 
 from __future__ import annotations
 
-import inspect
 import sys
 import threading
 import weakref
@@ -43,7 +42,7 @@ from capturekit.model import errors
 from capturekit.model.causes import PROGRAM, notes, shown_with
 from capturekit.model.cleanup import GARBAGE, Undo, uninterrupted
 from capturekit.model.counters import refused
-from capturekit.model.errors import CaptureError, CudaCallError, GeneratorError
+from capturekit.model.errors import CaptureError, CudaCallError
 from capturekit.model.followed_captures import FollowedCapture
 from capturekit.model.host_reads import Answers, Rehearsal
 from capturekit.model.lease import Lease
@@ -52,7 +51,7 @@ from capturekit.model.rules import CaptureStatus, Code, Mode, Operation
 from capturekit.model.skipped_exits import CertainExit
 from capturekit.model.source_line import Place, here
 from capturekit.recorder import conditional as decisions
-from capturekit.recorder.block_source import block_entered
+from capturekit.recorder.block_source import forbid_suspension
 from capturekit.recorder.embed import EmbedTarget, embed, take_out, target
 from capturekit.recorder.embed import check as check_target
 from capturekit.recorder.forks import LANE_STREAMS, Assignment, Devices, Fork, Priority, on_lanes
@@ -64,37 +63,6 @@ if TYPE_CHECKING:
 
 _State = TypeVar('_State')
 _R = TypeVar('_R')
-
-
-_SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-_RULE = 'What runs while a block is suspended would be recorded as if it belonged to it.'
-_REMEDY = (
-    'Leave the `with ck.capture()` block before `yield` or `await`, or put it into a plain function, and call that '
-    'here; contextlib.contextmanager may wrap it.'
-)
-
-
-def forbid_suspension(frame: FrameType) -> None:
-    """Raise GeneratorError where a frame may suspend the ``with`` block that it enters, by ``yield`` or ``await``.
-
-    Generators that contextlib drives are allowed: while they are suspended, the user's own ``with`` block runs.
-    """
-    while frame.f_back is not None and frame.f_code.co_filename.endswith('contextlib.py'):
-        frame = frame.f_back  # for ExitStack.enter_context, the block belongs to the caller
-    outer = frame.f_back
-    driven = outer is not None and outer.f_code.co_filename.endswith('contextlib.py')
-    if not frame.f_code.co_flags & _SUSPENDS or driven:
-        return
-    block, at = block_entered(frame), here(frame)
-    if block is None:
-        what = 'A capture was opened in a generator or coroutine'
-        rule = f'Its source does not show a `with` block that is entered here, and it may be suspended in it. {_RULE}'
-    elif block.suspended is not None:
-        what, rule = 'A generator suspends inside `with ck.capture()`', _RULE
-        at = Place(frame.f_code.co_filename, block.suspended, frame.f_code.co_name)
-    else:
-        return
-    raise GeneratorError(what, location=at, rule=rule, remedy=_REMEDY)
 
 
 def note_escaped(live: OpenCapture) -> None:

@@ -24,7 +24,7 @@ from capturekit.model import errors
 from capturekit.model.cleanup import uninterrupted
 from capturekit.model.code_steps import Does, drops_result, steps_of
 from capturekit.model.source_line import Place, here, is_foreign_frame
-from capturekit.recorder.block_source import block_entered
+from capturekit.recorder.block_source import Block, block_entered, block_owner, forbid_suspension
 from capturekit.recorder.options import reports_refusal
 
 # -- places in which the user's code keeps values: which of them mean another array after the body of a decision ------
@@ -173,14 +173,6 @@ def is_used_again(frame: FrameType, name: str) -> bool:
     return next((does in Does.ANY_LOAD for does in later if does in Does.ANY_LOAD | Does.CHANGES_VARIABLE), False)
 
 
-def way_out(frame: FrameType) -> tuple[str, Place] | None:
-    """The ``break``, ``continue`` or ``return`` that leaves the ``with`` block which a frame enters."""
-    block, code = block_entered(frame), frame.f_code
-    if block is None or block.left is None:
-        return None
-    return block.left[0], Place(code.co_filename, block.left[1], code.co_name)
-
-
 def is_dropped(frame: FrameType | None) -> bool:
     """Whether a frame drops the result of the call that it is making."""
     return frame is not None and drops_result(frame.f_code, frame.f_lasti)
@@ -207,13 +199,29 @@ class Branch:
                 remedy='Put all of its work into one block, or make another decision.',
             )
         live, decision = self._live, self._decision
+        frame = sys._getframe(1).f_back  # past `reports_refusal`
+        owner = None if frame is None else block_owner(frame)
+        if decision in live.decisions.unentered:
+            live.decisions.unentered.remove(decision)
+        if owner is not None and is_foreign_frame(owner):
+            owner = None  # capturekit's own functions leave no body
+        elif owner is not None:
+            forbid_suspension(owner, f'with {decision.call}')
         with uninterrupted(), GUARD.lock:
             GUARD.bodies.enter_body(live, decision, self._number, here())
             self._state = 'open'
-        frame = sys._getframe(1).f_back  # past `reports_refusal`
         self._places = FramePlaces(frame, live.platform.cupy.ndarray)
-        self._way_out = None if frame is None or is_foreign_frame(frame) else way_out(frame)
+        if owner is not None:
+            self._note_ways_out(owner, block_entered(owner))
         return self
+
+    def _note_ways_out(self, owner: FrameType, block: Block | None) -> None:
+        """Remember the ``break``, ``continue`` or ``return`` that leaves the block; note where none would be seen."""
+        if block is None:
+            text = f'no `with` statement is seen that enters the body of `{self._decision.call}`: what leaves it, as '
+            self._live.note('note', None, f'{text}`break` and `return` do, is taken once and not seen', here())
+        elif block.left is not None:
+            self._way_out = block.left[0], Place(owner.f_code.co_filename, block.left[1], owner.f_code.co_name)
 
     @reports_refusal
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:

@@ -66,6 +66,8 @@ def _fits(live: OpenCapture, graph: Graph) -> None:
         rule = 'It is launched in several parts, with checks or calls of the host in between.'
     elif found := sorted(kinds & _NOT_INSIDE):
         rule = f'A child graph can not hold {" or ".join(found)} nodes.'
+    elif graph._state.names.off:
+        rule = 'Nodes of the graph are disabled, and as a child graph it would run all.'
     if rule:
         remedy = 'Record its code in this block instead, or launch the graphs one after the other.'
         raise _refused(rule, remedy, Code.cudaErrorNotSupported.name)

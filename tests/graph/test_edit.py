@@ -239,6 +239,12 @@ def test_child_graphs(cp: Any) -> None:
     longer, _ = recorded(lambda: cp.cos(x) * 3.0 + 1)
     with pytest.raises(ck.UpdateError):
         graph.set_child(child, longer)
+    halved, _ = recorded(lambda: cp.cos(x) * 3.0)
+    halved.disable(1)
+    with pytest.raises(ck.UpdateError, match='disabled'):
+        graph.set_child(child, halved)
+    with ck.capture() as cap, pytest.raises(ck.UnsupportedCallError, match='disabled'):
+        cap.embed(halved)
     x[...] = 0
     assert values_after(graph, z) == pytest.approx(list(3 * np.cos([1.0] * 4)))
 

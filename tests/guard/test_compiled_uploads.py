@@ -40,10 +40,14 @@ def test_what_compiled_code_uploads_is_a_constant(cp: Any, text: str) -> None:
     )
 
 
-def test_a_constant_that_is_changed_in_the_block_begins_anew(cp: Any) -> None:
+@pytest.mark.parametrize('made', [
+    'cp._core.core.array([1.0, 2.0, 3.0])', 'cp.array([1.0, 2.0, 3.0])', 'cp.asarray(np.arange(1.0, 4.0))',
+    'cp.asarray([[1.0, 2.0, 3.0]])[0]',
+])  # fmt: skip
+def test_a_constant_that_is_changed_in_the_block_begins_anew(cp: Any, made: str) -> None:
     x = cp.ones(3)
     with ck.capture() as cap:
-        factors = cp._core.core.array([1.0, 2.0, 3.0])
+        factors = eval(made, {'cp': cp, 'np': np})
         factors += x
         y = factors * 1
     for _ in range(3):

@@ -372,6 +372,37 @@ def test_python_can_not_leave_a_body(cp: Any, way: str) -> None:
     assert launched(cap, x, y) == [[3.0, 3.0], [1.0, 1.0]]
 
 
+def test_bodies_that_others_enter_for_the_block(cp: Any) -> None:
+    """A way out is seen through contextlib, and told to be unseen where no block shows; no body is suspended."""
+    x, on = cp.ones(2), flag(cp)
+
+    @contextlib.contextmanager
+    def when() -> Iterator[None]:
+        with cap.if_(on):
+            yield
+
+    def suspended() -> Iterator[None]:
+        with cap.if_(on):
+            yield
+
+    with ck.capture() as cap:
+        with pytest.raises(ck.UnsupportedCallError, match='`break` in the body'):
+            for _ in range(3):
+                with when():
+                    x.fill(5)
+                    break
+        with pytest.raises(ck.GeneratorError, match=r'suspends inside `with cap.if_\(...\)`'):
+            next(suspended())
+        with when():
+            x += 1
+        assert cap.recording.notes == []
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(cap.if_(on))
+            x += 1
+    assert sum('no `with` statement is seen' in step.text for step in cap.recording.notes) == 1
+    assert launched(cap, x) == [[3.0, 3.0]]
+
+
 @pytest.mark.parametrize('call', ['if_', 'if_else', 'while_', 'switch'])
 def test_a_decision_without_with(cp: Any, call: str) -> None:
     x, on = cp.zeros(2), cp.ones((), 'i4')
