@@ -244,7 +244,8 @@ def polynomial_of(cp: Any) -> Any:
 @pytest.mark.parametrize('name', FAST)
 def test_what_adds_products_is_fused(gpu: Any, name: str) -> None:
     hosts = [complex_numbers(n) for n in range(2)]
-    work = lambda: FAST[name](gpu, *map(gpu.asarray, hosts))  # noqa: E731
+    arrays = [gpu.asarray(host) for host in hosts]
+    work = lambda: FAST[name](gpu, *arrays)  # noqa: E731
     exact, _kept = recorded(work, fuse=True)
     assert any("; fuse='fast' does fuse it" in why for _node, why in exact.alone), exact
     report, found = recorded(work)
