@@ -36,7 +36,6 @@ from capturekit.model.errors import CudaCallError
 #: Kinds of nodes in graphs that CUDA does not copy.
 NOT_COPIED = frozenset({'conditional', 'mem alloc', 'mem free'})
 AGAIN = 'Record again, and let the graph take that over: `graph.update(other)`.'
-_ENABLE = 'Enable them (`other.enable(node)`), or record the other graph again without their work.'
 
 
 def node_at(state: GraphState, call: str, number: int) -> NodeAt:
@@ -116,7 +115,7 @@ def set_child(state: GraphState, node: Node | int, other: GraphState) -> None:
     with changing(state, 'Graph.set_child()', node, 'graph', beside=other) as at:
         must_be_whole(other, at.call)
         if other.names.off:
-            raise refused(at.call, 'Nodes of the other graph are disabled, and as a child it would run all.', _ENABLE)
+            raise refused(at.call, 'Nodes of the other graph are disabled, and as a child it would run all.', AGAIN)
         child = other.made.graph
         try:
             state.device.child_take(state.made.graphExec, at.source, child)

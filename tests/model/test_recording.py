@@ -32,7 +32,7 @@ def test_the_story(sim: Any) -> None:
     cap = recorded(sim)
     story = cap.recording
     assert (story.version, story.outcome, story.strict, story.mode) == (VERSION, 'good', True, 'relaxed')
-    assert story.node_count == 4 and story.edge_count == 4 and story.memory_bytes > 0
+    assert story.node_count == 5 and story.edge_count == 5 and story.memory_bytes > 0
     assert [lane.number for lane in story.lanes] == [0, 1, 2]
     assert [lane.parent for lane in story.lanes] == [None, 0, 0]
     assert all(lane.forked_at is not None and lane.forked_at[0] == __file__ for lane in story.lanes[1:])
@@ -59,7 +59,7 @@ def test_a_wait_that_orders_nothing_is_noted(sim: Any) -> None:
 def test_repr(sim: Any) -> None:
     cap = recorded(sim)
     assert repr(cap) == '<capturekit.Capture closed>'
-    assert repr(cap.graph) == '<capturekit.Graph 4 nodes, 3 lanes>'
+    assert repr(cap.graph) == '<capturekit.Graph 5 nodes, 3 lanes>'
     cap.graph.close()
     assert repr(cap.graph) == '<capturekit.Graph closed>'
 
