@@ -40,6 +40,7 @@ from capturekit.driver.shared_objects import callers, files
 from capturekit.model.cuda_functions import ApiCall, Function, function
 from capturekit.model.ledger import PER_THREAD_HANDLE
 from capturekit.model.rules import CaptureStatus, Mode, Operation
+from capturekit.model.skipped_exits import Lock
 from capturekit.model.source_line import other_threads
 
 # -- where the streams, events and modes lie among the parameters of the driver's functions ---------------------------
@@ -186,7 +187,7 @@ class CuptiCalls:
         #: it is in, and the mode that it exchanges for its own.
         self._within: dict[int, Function] = {}
         self._modes: dict[int, Mode | None] = {}
-        self._enabling = threading.Lock()
+        self._enabling = Lock()
         self._all = False
         self._heard = _Called(self._called)  # CUPTI keeps it
         #: What ``sys.unraisablehook`` was before; None while this object has not replaced it.

@@ -16,10 +16,10 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
-#: CuPy's package of modules of vendor libraries.
+from capturekit.model.skipped_exits import Lock, contextmanager
+
 PACKAGE = 'cupy_backends.cuda.libs'
 #: CuPy's functions that start work without setting the handle's stream (CuPy 14.0 to 14.2, `cupy_backends/cuda/libs`).
 SILENT = {
@@ -35,7 +35,7 @@ class LibraryStreams:
     """Gives CuPy's library handles their streams. Each thread has its own handles; any thread may call."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self._holders = 0
         self._undo: list[Callable[[], Any]] = []
         #: The handles that captures of a thread have used: library and device, by thread.

@@ -8,7 +8,6 @@ Launches run the executable graph, and ``graph.nodes`` reads the definition. Eac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from capturekit.analysis.node_view import Node
@@ -29,6 +28,7 @@ from capturekit.graph.state import (
 from capturekit.launch.executable_graph import close_at_end
 from capturekit.model.counted import counted
 from capturekit.model.errors import CudaCallError
+from capturekit.model.skipped_exits import contextmanager
 
 # -- the nodes of a graph by their numbers, and which of them are switched on -----------------------------------------
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
@@ -21,6 +20,7 @@ from capturekit.model.errors import CudaCallError
 from capturekit.model.lease import Lease
 from capturekit.model.recording import Recording
 from capturekit.model.rules import Mode
+from capturekit.model.skipped_exits import Lock, contextmanager
 
 
 @dataclass
@@ -153,7 +153,7 @@ class GraphState:
     declared: dict[int, Declared] = field(default_factory=dict)
     index: Index | None = None
     alterations: list[Alteration] = field(default_factory=list)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: Lock = field(default_factory=Lock)
     bind: Callable[..., None] = _stays
     quick: Callable[[], int] = lambda: 0
     by_name: int = 0
@@ -309,9 +309,8 @@ def must_be_whole(state: GraphState, call: str) -> None:
 @contextmanager
 def together(state: GraphState, other: GraphState | None) -> Iterator[None]:
     """Take both locks, always in the same order: two threads may name the graphs the other way round."""
-    with ExitStack() as stack:
-        for one in sorted((state, other or state), key=id)[: 1 if other is None else 2]:
-            stack.enter_context(one.lock)
+    first, second = sorted((state, other or state), key=id)
+    with first.lock, second.lock:
         yield
 
 

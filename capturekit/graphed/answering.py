@@ -37,12 +37,11 @@ from capturekit.graphed.watch import Watch, WatchedRun, of_what_ran
 from capturekit.guard import GUARD
 from capturekit.launch.plan import Feed
 from capturekit.model import errors
-from capturekit.model.cleanup import Uncollected, uninterrupted
+from capturekit.model.cleanup import Uncollected, undoing, uninterrupted
 from capturekit.model.counters import LOG, count
 from capturekit.model.errors import CaptureError
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.pytree import held_in, take_apart
-from capturekit.model.skipped_exits import undoing
 from capturekit.model.sparse import packed
 
 #: Why nothing fits call after call.

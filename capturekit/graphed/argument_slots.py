@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import importlib
 import struct
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from capturekit.guard import GUARD
 from capturekit.launch.array_extent import extent
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.model.cleanup import uninterrupted
+from capturekit.model.skipped_exits import Lock
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -178,7 +178,7 @@ class Ports:
         self.begun = self._bytes[:8].cast('Q')
         self._kernels = _compiled(platform)
         memory.keep_pinned(self._pinned)
-        self.lock = threading.Lock()
+        self.lock = Lock()
 
     def _addresses(self) -> tuple[Any, Any]:
         base = int(self._pinned.ptr)

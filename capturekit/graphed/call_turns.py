@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-import threading
 from _thread import get_ident
 from collections.abc import Callable, Iterator
 from itertools import starmap
 from types import CodeType, FrameType
 from typing import Any
 
-from capturekit.model.skipped_exits import contextmanager
+from capturekit.model.skipped_exits import Lock, contextmanager
 from capturekit.model.source_line import other_threads
 
 
@@ -68,7 +67,7 @@ class CallTurns:
     def __init__(self) -> None:
         #: Recordings that must be alone hold this lock; calls that begin meanwhile take it for a moment. ``_recorder``
         #: is the thread that records.
-        self._gate = threading.RLock()
+        self._gate = Lock()
         self._recording = 0
         self._recorder = 0
         #: How many calls each thread is in that is in one; and a number that changes when a thread enters one.

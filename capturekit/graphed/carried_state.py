@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import array
 import functools
-import threading
 import warnings
 from abc import ABCMeta
 from collections import OrderedDict, defaultdict, deque
@@ -42,9 +41,10 @@ from capturekit.model.class_layout import (
     made_by_class_statement,
     solid_base,
 )
+from capturekit.model.cleanup import undoing
 from capturekit.model.kept_values import Kept, contents_of
 from capturekit.model.pytree import Form, put_together, take_apart
-from capturekit.model.skipped_exits import contextmanager, undoing
+from capturekit.model.skipped_exits import Lock, contextmanager
 from capturekit.model.source_line import Place, here
 
 #: The types of dicts in which places may be.
@@ -315,7 +315,7 @@ class CarriedState:
 
 #: Held while places are changed, so that threads do so one after the other. What is dropped there may have a destructor
 #: that calls a graphed function.
-_CHANGING = threading.RLock()
+_CHANGING = Lock()
 
 
 def _form_of(array: Any) -> tuple[Any, ...]:

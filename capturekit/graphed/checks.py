@@ -22,6 +22,7 @@ from capturekit.model import errors
 from capturekit.model.counted import counted
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.pytree import take_apart
+from capturekit.model.skipped_exits import Lock
 from capturekit.model.source_line import Place, here
 from capturekit.model.sparse import packed
 
@@ -209,7 +210,7 @@ class Call:
         self._error: errors.AssumptionError | None = None
         self._settled = False
         #: Of two threads that ask, the second one goes on when the call is undone: it may be about to launch.
-        self._lock = threading.RLock()
+        self._lock = Lock()
         variant.unsettled.add(self)
 
     def settle(self) -> None:
@@ -245,7 +246,7 @@ class Earlier:
     def __init__(self, later: bool) -> None:
         self.call: Call | None = None
         #: Calls of all kinds wait for each other by this; None: those of one kind only.
-        self.lock = threading.RLock() if later else None
+        self.lock = Lock() if later else None
         #: The last call of each thread.
         self.last = Last()
 

@@ -10,7 +10,6 @@ device. A function that does anything else stays eager, which is always right.
 from __future__ import annotations
 
 import functools
-import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from types import FunctionType, MethodType
@@ -35,6 +34,7 @@ from capturekit.guard import GUARD
 from capturekit.launch.memory_group import MemoryGroup
 from capturekit.model.counted import counted
 from capturekit.model.pytree import take_apart
+from capturekit.model.skipped_exits import Lock
 from capturekit.model.sparse import packed
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         self._tally = Tally(plain)
         self._answering = _answering(plain, options, self._tally)
         self.numbers = NumberArguments()
-        self._lock = threading.RLock()
+        self._lock = Lock()
         #: Whether the user was told that calls run eagerly.
         self._told = False
         #: How many of the next calls of no kind run eagerly without a look; how many at a time; and why the last one.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from capturekit.model import errors
 from capturekit.model.counters import LOG
 from capturekit.model.host_reads import Read, Rehearsal
 from capturekit.model.pytree import put_together
-from capturekit.model.skipped_exits import contextmanager
+from capturekit.model.skipped_exits import Lock, contextmanager
 from capturekit.model.sparse import unpacked
 
 
@@ -68,7 +67,7 @@ class Kind:
         self.other_ways: list[Variant] = []
         #: Why calls ran eagerly although a variant fits them.
         self.why_eager = NONE
-        self.lock = threading.RLock() if lock is None else lock
+        self.lock = Lock() if lock is None else lock
         #: Whether a call of it is being answered. Who has the lock and finds this is the same thread once more: a
         #: destructor or a handler of signals calls the function in the middle of a call, where no launch can begin.
         self.under_way = False

@@ -34,7 +34,7 @@ from capturekit.graphed.stack_steps import call_of
 from capturekit.model import errors
 from capturekit.model.class_layout import dictionary_of_class
 from capturekit.model.code_steps import Does, steps_of
-from capturekit.model.skipped_exits import contextmanager
+from capturekit.model.skipped_exits import Lock, contextmanager
 from capturekit.model.source_line import Place, here, is_ours
 
 if TYPE_CHECKING:
@@ -348,7 +348,7 @@ _functions = {key: _OfNumbers(function) for key, function in REPLACED.items()}
 _standing: dict[int, Any] = {**_functions, id(math): _MATH}
 #: The numbers that this thread records.
 _recorded = threading.local()
-_lock = threading.Lock()
+_lock = Lock()
 #: How many recordings that are under way need each place.
 _needed: Counter[tuple[int, str]] = Counter()
 

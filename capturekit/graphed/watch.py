@@ -32,11 +32,10 @@ from capturekit.graphed.run_end import finish
 from capturekit.graphed.settings import forget_ours, routines_now, settings_now, shown_before
 from capturekit.graphed.watched_values import OtherNumbers
 from capturekit.model.class_layout import among
-from capturekit.model.cleanup import Uncollected
+from capturekit.model.cleanup import Uncollected, undoing
 from capturekit.model.counters import LOG
 from capturekit.model.host_reads import Read, Rehearsal
 from capturekit.model.kept_values import IsArray
-from capturekit.model.skipped_exits import undoing
 
 #: What is logged where following a run fails; the call runs eagerly, and gives its result.
 FAULT = 'a fault of capturekit: what a function reads can not be followed'

@@ -34,9 +34,9 @@ from capturekit.guard.stream_calls import StreamWork
 from capturekit.guard.verdicts import Verdicts
 from capturekit.launch.plan import Feed
 from capturekit.model import errors
-from capturekit.model.cleanup import Undo, uninterrupted
+from capturekit.model.cleanup import Undo, undoing, uninterrupted
 from capturekit.model.host_reads import Rehearsal
-from capturekit.model.skipped_exits import contextmanager, undoing
+from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.source_line import here
 
 __all__ = ['GUARD', 'LISTENERS', 'Guard', 'OpenCapture', 'close_recording', 'new_recording', 'tell_listeners', 'watch']

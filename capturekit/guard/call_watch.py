@@ -20,6 +20,7 @@ from capturekit.model.cleanup import GARBAGE
 from capturekit.model.cuda_functions import ApiCall
 from capturekit.model.followed_captures import CaptureFinding, FollowedCapture, Follower
 from capturekit.model.rules import Operation
+from capturekit.model.skipped_exits import Lock
 from capturekit.model.source_line import Place, here, is_foreign_frame
 
 Told = Callable[[FollowedCapture], None]
@@ -65,7 +66,7 @@ class CallWatch:
 
     def __init__(self, inside: Any) -> None:
         self._inside = inside
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self._waiting: deque[Callable[[], None]] = deque()
         self._busy = False
         self._source: CallSource | None = None

@@ -12,7 +12,6 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from types import FrameType
 from typing import Any, cast
 
@@ -21,6 +20,7 @@ from capturekit.guard.entry_points import Entry
 from capturekit.guard.state import State
 from capturekit.model.causes import shown_with
 from capturekit.model.errors import CaptureError
+from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.source_line import here, is_ours
 
 _REGISTRY = '__warningregistry__'

@@ -18,6 +18,7 @@ from typing import Any
 
 from capturekit.model.errors import CudaCallError
 from capturekit.model.recording import Span, Step
+from capturekit.model.skipped_exits import Lock
 from capturekit.model.source_line import Place, is_foreign_frame
 
 #: The values in place of a stream's last node: the capture is lost; the stream is in no capture.
@@ -243,7 +244,7 @@ class Tracing:
     def __init__(self) -> None:
         self._traces: dict[int, list[Trace]] = {}
         self._codes: dict[int, CodeType] = {}
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self._tool: int | None = None
         self._undo: dict[int, Callable[[], None]] = {}
 

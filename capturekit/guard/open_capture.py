@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -25,6 +24,7 @@ from capturekit.model.host_reads import Answers
 from capturekit.model.ledger import Lane, LedgerCapture
 from capturekit.model.recording import LaneRecord, Recording, Step
 from capturekit.model.rules import CaptureStatus, Mode
+from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.source_line import Place, raised_at
 
 

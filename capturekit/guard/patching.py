@@ -27,6 +27,7 @@ from capturekit.guard.entry_points import ENTRIES, NCCL, RUNTIME, Entry
 from capturekit.model.class_layout import MISSING
 from capturekit.model.counters import refused
 from capturekit.model.errors import CaptureError, as_raised
+from capturekit.model.skipped_exits import Lock
 from capturekit.model.versions import lacking
 
 # -- keyword arguments are put in the positions of their parameters, which the verbs of several functions share -------
@@ -307,7 +308,7 @@ class Inside(threading.local):
     __exit__: Any = property(attrgetter('_lock.__exit__'))
 
     def __init__(self) -> None:
-        self._lock = lock = cast(Any, threading.RLock())
+        self._lock = lock = cast(Any, Lock())
         self.active: Callable[[], bool] = lock._is_owned
 
     def __call__(self) -> Inside:
@@ -324,7 +325,7 @@ class Installation:
     """The installed wrappers of one guard. Installations are counted."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self._count = 0
         self._known: list[_Slot] = []
         #: Where each holder was found, by its dotted name: the module and the attributes that lead to it.

@@ -20,7 +20,7 @@ from capturekit.launch.plan import Feed
 from capturekit.model.errors import CaptureError
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.ledger import Ledger, LedgerCapture
-from capturekit.model.skipped_exits import contextmanager
+from capturekit.model.skipped_exits import Lock, contextmanager
 
 
 class Policy:
@@ -134,7 +134,7 @@ class State:
         self.inside = self.installation.inside
         #: What is seen below Python, while somebody watches.
         self.call_watch = CallWatch(self.inside)
-        self.lock = threading.RLock()
+        self.lock = Lock()
         #: The condition that is notified whenever a capture has closed, or a call that would have lost one is over.
         self.closed = threading.Condition(self.lock)
         #: How many calls of threads without a capture wait for captures to close.

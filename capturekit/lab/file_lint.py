@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import threading
 from collections.abc import Callable
 from types import CodeType
 from typing import Any
@@ -25,6 +24,7 @@ from capturekit.model.counted import counted
 from capturekit.model.counters import REFUSED
 from capturekit.model.errors import CaptureError, EscapedWorkError, UnjoinedError
 from capturekit.model.recording import Recording
+from capturekit.model.skipped_exits import Lock
 from capturekit.model.source_line import Place
 
 #: A function of a script is checked if it has a decorator of this name, such as pytest's marker.
@@ -47,7 +47,7 @@ class Judging:
         self._undo = Undo()
         self._told: dict[int, BaseException] = {}
         self._seen: dict[int, Graphed[..., Any]] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def __enter__(self) -> Judging:
         GUARD.install(current())

@@ -8,7 +8,6 @@ launched in turn and timed, each launch from the same bytes: all memory that the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -46,6 +45,7 @@ from capturekit.lanes.report import OrderTimes, Pairs, Relaned
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.model.dag import Order
 from capturekit.model.errors import CudaCallError, UnmatchedError
+from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.source_line import here
 
 #: Launches follow each other, as in a loop: the host may need longer for one than the device. There are as many as take

@@ -8,7 +8,6 @@ graph is made of it anew. CUDA C++ Programming Guide, "Graph Structure".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -32,6 +31,7 @@ from capturekit.model.dag import Order
 from capturekit.model.errors import CudaCallError
 from capturekit.model.recording import Recording
 from capturekit.model.rules import Code
+from capturekit.model.skipped_exits import contextmanager
 
 _CALL = 'Graph.relane()'
 #: Kinds of nodes that take memory as the graph runs.

@@ -13,7 +13,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import importlib
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -21,6 +20,7 @@ from typing import Any
 from capturekit.driver.cuda import Platform
 from capturekit.driver.vendor_libraries import LinkedPointer, Object, loaded
 from capturekit.model.lease import Lease
+from capturekit.model.skipped_exits import Lock
 
 CallOnHandle = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 _Plan = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
@@ -30,7 +30,7 @@ class Unloading:
     """Calls that are deferred while there are leases."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self.holders = 0
         self.known: list[Any] = []
         self._pointers: list[tuple[LinkedPointer, int]] = []

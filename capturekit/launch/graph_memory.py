@@ -17,11 +17,10 @@ Blocks are in bytes, rounded up to 512. Any thread may allocate and drop, with o
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from capturekit.launch.array_extent import extent
@@ -30,6 +29,7 @@ from capturekit.launch.memory_group import LaunchTurns, Share
 from capturekit.model.lease import Lease
 from capturekit.model.ledger import Clock, Lane, LedgerCapture, covers
 from capturekit.model.rules import CaptureStatus
+from capturekit.model.skipped_exits import CertainExit, Lock, contextmanager
 
 # -- how many bytes of a graph's memory were asked for. Blocks are multiples of 512 bytes: their ends may be nobody's -
 
@@ -91,10 +91,9 @@ class Ticket:
         self.block = block
 
     def __del__(self) -> None:
-        lanes = self.lanes
-        lanes._dropped.append(self.block)
-        with lanes._lock:
-            lanes._put_back()
+        self.lanes._dropped.append(self.block)
+        with self.lanes:
+            pass  # its end puts the block back
 
 
 class PoolBlock:
@@ -116,18 +115,16 @@ class PoolBlock:
         self.lives: list[tuple[tuple[int, ...] | None, tuple[int, ...] | None]] = [(None, None)] if of_library else []
 
 
-class LaneBlocks:
-    """Blocks for captures with open lanes."""
+class LaneBlocks(Lock):
+    """Blocks for captures with open lanes. Who holds it is not disturbed: what is dropped meanwhile waits."""
 
     def __init__(self, memory: GraphMemory) -> None:
         self._memory = memory
         #: The key is the device and size, and how far lanes must have got, which most blocks share.
         self._free: defaultdict[tuple[int, int], dict[tuple[tuple[int, int], ...], list[PoolBlock]]] = defaultdict(dict)
-        self._lock = threading.RLock()
         #: Blocks whose arrays are gone. Garbage collection may add some at any line here, so they wait.
         self._dropped: deque[PoolBlock] = deque()
-        self._busy = 0
-        self._closed = False
+        self._closed = self._puts_back = False
         #: Bytes of these blocks that arrays hold, the most that they have held, and all bytes of these blocks.
         self._live = self._peak = self._total = 0
 
@@ -204,27 +201,18 @@ class LaneBlocks:
             self._closed = True
             self._free.clear()
 
-    def __enter__(self) -> None:
-        """Begin a block of code that is not disturbed: blocks that are dropped during it are put back at its end."""
-        self._lock.acquire()
-        self._busy += 1
-
-    def __exit__(self, *_exc: object) -> None:
+    def _leave(self, *_exc: object) -> None:
         try:
-            self._busy -= 1
-            if self._dropped:
-                self._put_back()
-        finally:
-            self._lock.release()
-
-    def _put_back(self) -> None:
-        while self._dropped and not self._busy:
-            self._busy = 1
-            try:
-                if self._dropped:
+            while self._dropped and self.depth() == 1 and not self._puts_back:
+                self._puts_back = True
+                try:
                     self._put(self._dropped.popleft())
-            finally:
-                self._busy = 0
+                finally:
+                    self._puts_back = False
+        finally:
+            self.release()
+
+    __exit__: Any = CertainExit(_leave, Lock.depth, _leave)
 
     def _put(self, block: PoolBlock) -> None:
         self._live -= block.size
@@ -233,6 +221,12 @@ class LaneBlocks:
             block.lives.append((None, None) if memory.late is None else (block.since, memory.place()))
             touched = tuple(sorted(memory.touched_since(block.born).items()))
             self._free[block.device, block.size].setdefault(touched, []).append(block)
+
+
+@contextmanager
+def _taken(stream: int, first: LaunchTurns, *others: LaunchTurns) -> Iterator[None]:
+    with first.taken(stream), _taken(stream, *others) if others else nullcontext():
+        yield
 
 
 def all_free(pool: Any) -> Iterator[Any]:
@@ -337,7 +331,7 @@ class GraphMemory:
         #: The blocks of lanes; in a loop's body others.
         self.blocks = LaneBlocks(self)
         self.ends = ends
-        self._asking = threading.RLock()
+        self._asking = Lock()
         self._held: list[Any] = []
         #: Pinned host memory that launches read: it is given back last, when no launch runs.
         self._pinned: list[Any] = []
@@ -378,8 +372,9 @@ class GraphMemory:
     def opened(self, capture: LedgerCapture) -> None:
         """The capture that this memory serves has begun."""
         ends = self.ends(capture.origin.stream)  # in a body of the device's, not nothing
+        if self._capture is not None:  # the one before was lost, and left blocks
+            self.blocks.settle()
         self._watch_lanes(capture, {0: self.tick}, {0: ends})
-        self.blocks.settle()
 
     def _watch_lanes(
         self, capture: LedgerCapture | None, active: dict[int, int], known: dict[int, tuple[int, ...]]
@@ -442,14 +437,8 @@ class GraphMemory:
         """Launches in this block, on a stream given by its handle, take their turns."""
         if not self.turns:
             return nullcontext()
-        return self.turns[0].taken(stream) if len(self.turns) == 1 else self._every_turn(stream)
-
-    @contextmanager
-    def _every_turn(self, stream: int) -> Iterator[None]:
-        with ExitStack() as stack:
-            for turns in sorted(self.turns, key=id):  # in one order for all, so that no two threads wait for each other
-                stack.enter_context(turns.taken(stream))
-            yield
+        first, *others = sorted(self.turns, key=id)  # in one order for all, so that no two threads wait for each other
+        return _taken(stream, first, *others) if others else first.taken(stream)
 
     def holds(self, address: int) -> bool:
         """True for an address in this memory."""

@@ -7,7 +7,6 @@ take turns (:class:`capturekit.launch.memory_group.LaunchTurns`), so that none b
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from capturekit.model.errors import UnsupportedCallError
 from capturekit.model.lease import Lease
 from capturekit.model.ledger import LEGACY_HANDLES, PER_THREAD_HANDLE
 from capturekit.model.rules import CaptureStatus
+from capturekit.model.skipped_exits import CertainExit, Lock
 from capturekit.model.source_line import here
 
 # -- launches of graphs that share memory take turns: each comes after the one before, on whatever streams they are ---
@@ -42,7 +42,7 @@ class LaunchTurns:
         self._device = platform.device
         self._on = on
         self._one_device = int(platform.cupy.cuda.runtime.getDeviceCount()) == 1
-        self.lock = threading.RLock()
+        self.lock = Lock()
         self.last: Any = None
         #: The stream of the last launch, if it lives as long as it is held here: no other stream gets its handle.
         self._stream: Any = None
@@ -143,11 +143,17 @@ class Turn:
             self._turns.lock.release()
             raise
 
-    def __exit__(self, *_exc: object) -> None:
+    def _leave(self, *_exc: object) -> None:
         try:
-            self._turns.launched(self._ptr, self._lasts)
+            try:
+                self._turns.launched(self._ptr, self._lasts)
+            except BaseException:  # a signal: who launches next has to know of this launch
+                self._turns.launched(self._ptr, self._lasts)
+                raise
         finally:
             self._turns.lock.release()
+
+    __exit__: Any = CertainExit(_leave, lambda turn: turn._turns.lock.depth(), _leave)
 
 
 def _captured_now(ptr: int) -> UnsupportedCallError:
@@ -188,7 +194,7 @@ class MemoryGroup:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self._platform: Platform | None = None
         #: The order of its launches; None while no graph uses it.
         self.turns: LaunchTurns | None = None
@@ -294,7 +300,7 @@ class Scratch:
 
     def __init__(self, group: MemoryGroup) -> None:
         self._group = group
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self._known = 0
         #: What is not taken: first address, bytes, and the piece of memory that it is a part of.
         self._gaps: list[tuple[int, int, Any]] = []

@@ -6,9 +6,11 @@ import gc
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, cast
+
+from capturekit.model.skipped_exits import CertainExit, Lock, contextmanager
 
 
 class Undo(list[Callable[[], Any]]):
@@ -43,6 +45,25 @@ class Undo(list[Callable[[], Any]]):
                 raise failure
         finally:
             del failure
+
+
+@contextmanager
+def undoing() -> Iterator[Undo]:
+    """A block at whose end all steps are undone, whatever ends it; the first failure is raised."""
+    steps, failure = Undo(), cast(BaseException | None, None)
+    try:
+        yield steps
+    finally:
+        try:
+            while steps:
+                try:
+                    failure = steps.run() or failure
+                except BaseException as error:  # a signal at its first instruction: it is called again
+                    failure = failure or error
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # its traceback holds this frame
 
 
 class uninterrupted:
@@ -101,9 +122,8 @@ class GarbageCollection:
     """Garbage collection, which is off while any capture is open: a destructor may make a call that loses it."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a destructor may open a capture, too
-        self._count = 0
-        self._was_on = False
+        self._lock = Lock()  # a destructor may open a capture, too
+        self._count, self._was_on = 0, False
 
     def hold(self) -> None:
         with self._lock:
@@ -125,8 +145,7 @@ GARBAGE = GarbageCollection()
 class Uncollected:
     """A block in which garbage collection is off, until it ends or ``let_go`` is called."""
 
-    def __init__(self) -> None:
-        self._holds = False
+    _holds = False
 
     def __enter__(self) -> Uncollected:
         with uninterrupted():
@@ -134,15 +153,14 @@ class Uncollected:
             self._holds = True
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.let_go()
-
-    def let_go(self) -> None:
+    def let_go(self, *_: object) -> None:
         """Let the collector be as it was, from now on."""
         if self._holds:
             with uninterrupted():
                 self._holds = False
                 GARBAGE.release()
+
+    __exit__: Any = CertainExit(let_go, lambda block: int(block._holds), let_go)
 
 
 def collections() -> int:

@@ -7,10 +7,8 @@ is dropped leaves its count in a queue, because it may be dropped at any time, a
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 from weakref import WeakSet
@@ -19,6 +17,7 @@ from capturekit.model.counted import counted, plural
 from capturekit.model.errors import CaptureError
 from capturekit.model.recording import Recording, Step, place
 from capturekit.model.shown import Shown
+from capturekit.model.skipped_exits import Lock, contextmanager
 
 #: Silent until the program sets up logging. INFO: captures, adaptations, refusals. WARNING: functions that stay
 #: eager, and refusals that a capture's code has caught.
@@ -115,8 +114,7 @@ class Figures:
     """The counts of this process. Any thread may call; calls take turns; a graph may be dropped during a call."""
 
     def __init__(self) -> None:
-        # reentrant: garbage collection or a signal may come in between
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self._counts: dict[str, int] = dict.fromkeys(COUNTED, 0)
         self._seconds: dict[str, float] = {}
         self._launches = 0

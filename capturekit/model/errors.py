@@ -10,10 +10,10 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from capturekit.model.causes import Cause, sentences
+from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.source_line import Place
 
 #: How notebooks show an error that has a recording, by MIME type: filled by capturekit.render, a higher package.

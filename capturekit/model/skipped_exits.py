@@ -7,13 +7,13 @@ the object that Python has fetched to call it goes away whenever the block is le
 
 from __future__ import annotations
 
-import contextlib
+import _thread
 import functools
+import sys
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, _GeneratorContextManager
 from typing import Any, TypeVar
-
-from capturekit.model.cleanup import Undo
 
 _T = TypeVar('_T')
 
@@ -24,9 +24,7 @@ class CertainExit:
     ``entered`` says how many blocks of a context manager are open. It is asked before a block, and when it was left.
     """
 
-    def __init__(
-        self, leave: Callable[..., Any], entered: Callable[[Any], int], make_up: Callable[[Any], object]
-    ) -> None:
+    def __init__(self, leave: Callable[..., Any], entered: Callable[[Any], int], make_up: Callable[[Any], Any]) -> None:
         self._leave, self._entered, self._make_up = leave, entered, make_up
 
     def __get__(self, block: Any, owner: type | None = None) -> Callable[..., Any]:
@@ -42,45 +40,33 @@ class CertainExit:
             self._make_up(block)
 
 
-class _Block(contextlib._GeneratorContextManager[Any]):
+_RLock: Any = _thread.RLock
+
+
+class Lock(_RLock):  # type: ignore[misc]
+    """A re-entrant lock, which ``with lock:`` gives back whatever a signal interrupts."""
+
+    depth: Any = _RLock._recursion_count  # how often this thread holds it
+
+    if sys.version_info >= (3, 14):  # a handler may raise behind a C function that begins a block, and before the block
+
+        def __enter__(self) -> Any:
+            return [*map(self.acquire, (True,))]  # no call follows
+
+
+class _Block(_GeneratorContextManager[Any]):
     """The block of a :func:`contextmanager`."""
 
-    def _is_entered(self) -> int:
-        made: Any = self.gen
-        return int(made.gi_suspended)
-
     __exit__: Any = CertainExit(
-        contextlib._GeneratorContextManager.__exit__, _is_entered, lambda block: block.gen.close()
+        _GeneratorContextManager.__exit__, lambda one: int(one.gen.gi_suspended), lambda one: one.gen.close()
     )
 
 
-def contextmanager(function: Callable[..., Iterator[_T]]) -> Callable[..., contextlib.AbstractContextManager[_T]]:
+def contextmanager(function: Callable[..., Iterator[_T]]) -> Callable[..., AbstractContextManager[_T]]:
     """``contextlib.contextmanager``, but what follows the ``yield`` runs even if a signal skips the block's end."""
 
     @functools.wraps(function)
-    def entered(*args: Any, **kwargs: Any) -> contextlib.AbstractContextManager[_T]:
-        made: Any = _Block
-        block: contextlib.AbstractContextManager[_T] = made(function, args, kwargs)
-        return block
+    def entered(*args: Any, **kwargs: Any) -> AbstractContextManager[_T]:
+        return _Block(function, args, kwargs)  # type: ignore[arg-type]
 
     return entered
-
-
-@contextmanager
-def undoing() -> Iterator[Undo]:
-    """A block at whose end all steps are undone, whatever ends it; the first failure is raised."""
-    steps = Undo()
-    failure: BaseException | None = None
-    try:
-        yield steps
-    finally:
-        try:
-            while steps:
-                try:
-                    failure = steps.run() or failure
-                except BaseException as error:  # a signal at its first instruction: it is called again
-                    failure = failure or error
-            if failure is not None:
-                raise failure
-        finally:
-            del failure  # its traceback holds this frame

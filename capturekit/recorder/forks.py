@@ -14,6 +14,7 @@ from capturekit.model import errors
 from capturekit.model.counted import counted
 from capturekit.model.ledger import PER_THREAD_HANDLE
 from capturekit.model.rules import CaptureStatus
+from capturekit.model.skipped_exits import Lock
 from capturekit.model.source_line import here
 
 #: What a free stream can be used for: device, priority, and the stream that eager lanes were forked from.
@@ -40,7 +41,7 @@ class LaneStreams:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def take(
         self,

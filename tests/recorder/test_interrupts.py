@@ -20,8 +20,13 @@ from typing import Any
 import pytest
 
 import capturekit as ck
+from capturekit.driver.cuda import current
 from capturekit.graphed.call_turns import BUSY, TURNS
 from capturekit.guard import GUARD
+from capturekit.launch.graph_memory import LaneBlocks
+from capturekit.launch.memory_group import LaunchTurns
+from capturekit.model.cleanup import instances
+from capturekit.model.skipped_exits import Lock
 from capturekit.simulated import device
 from tests.examples import examples
 from tests.recorder.test_teardown import view
@@ -79,7 +84,7 @@ class Points:
 
 
 def block(cp: Any, x: Any, s: Any, a: Any) -> None:
-    with ck.capture(s) as cap:
+    with ck.capture(s, memory=ck.MemoryGroup()) as cap:
         y = x * 2
         a.wait_event(s.record())
         with a:
@@ -96,6 +101,8 @@ def block(cp: Any, x: Any, s: Any, a: Any) -> None:
         with cap.while_(going, limit=3):
             x += 1
             cp.less(x[:1], 1, out=going)
+    for stream in (s, a):
+        cap.graph.launch(stream)
     cap.graph.close()
 
 
@@ -134,6 +141,11 @@ def some(places: list[int], number: int) -> list[int]:
     return places[:: max(len(places) // examples(number), 1)]
 
 
+def kept() -> list[Any]:
+    """The locks that this thread has not given back."""
+    return [one for one in instances(Lock) if one.depth()]
+
+
 @pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')  # signals in destructors
 def test_interrupted_at_any_place(sim: Any, numbers: list[int]) -> None:
     """Some of all places are tried, with one signal and with the other in turn: the others are alike."""
@@ -148,7 +160,28 @@ def test_interrupted_at_any_place(sim: Any, numbers: list[int]) -> None:
             block(sim, x, s, a)
         assert len(raised.seen) >= at
         assert view(sim) == before, raised.seen[at]
+        assert not kept(), raised.seen[at]
         guarded(x, s, a)
+
+
+@pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')  # signals in destructors
+@pytest.mark.parametrize('kind', ['lock', 'lanes', 'turn'])
+def test_no_block_keeps_its_lock(sim: Any, numbers: list[int], kind: str) -> None:
+    turns, stream = LaunchTurns(current(), sim.cuda.Device), sim.cuda.Stream()
+    blocks: Any = {'lock': Lock(), 'lanes': LaneBlocks(current().cupy), 'turn': turns.taken(stream.ptr)}
+    block, lock = blocks[kind], turns.lock if kind == 'turn' else blocks[kind]
+
+    def whole() -> None:
+        with block:
+            pass
+
+    with Points(numbers[0]) as points:
+        whole()
+    for at in range(len(points.seen)):
+        with suppress(KeyboardInterrupt), Points(numbers[0], at) as raised:
+            whole()
+        assert not lock.depth(), raised.seen[at]
+    assert len(points.seen) > 1
 
 
 @pytest.mark.parametrize('place', ['current_streams.here', 'line_trace.Trace.taken'])
@@ -216,6 +249,7 @@ def test_interrupted_at_any_place_of_a_call(
         assert not answered or in_destructors or len(raised.seen) <= at, raised.seen[-1]  # what is raised arrives
         in_destructors.clear()
         assert begun() == before, raised.seen[-1]
+        assert not kept(), raised.seen[-1]
         wanted = (model.v * 0.5 + x + model.n + 1).get().tolist()
         other = threading.Thread(target=lambda: found.append(model.graphed(x).get().tolist()), daemon=True)  # noqa: B023
         other.start()

@@ -7,13 +7,13 @@ at once moves it on at the call, work in a graph at each launch.
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from capturekit.model.skipped_exits import Lock
 from capturekit.simulated.cupy.surface import named
 from capturekit.simulated.device.machine import reaches
 
@@ -55,7 +55,7 @@ class _Generator:
         self.seed = self.offset = self.stream = 0
         self.device = runtime.getDevice()
         self.numbers: Any = None
-        self.lock = threading.Lock()
+        self.lock = Lock()
 
     def restart(self) -> None:
         """Begin the sequence at the seed and the offset."""

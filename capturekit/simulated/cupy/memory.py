@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from capturekit.model.skipped_exits import Lock
 from capturekit.simulated.cupy.surface import named
 from capturekit.simulated.device.constants import CONSTANTS
 
@@ -376,7 +377,7 @@ class SingleDeviceMemoryPool:
         self._allocator = _malloc if allocator is None else allocator
         #: By stream, the pieces that it has freed.
         self._pieces: dict[int, list[_Piece]] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # a finalizer in the middle of a change must not get it
         self._returned: deque[_Piece] = deque()
         self._total = self._in_use = 0
         # Held here as well as by the arrays: what only garbage holds is finalized with it, though a pool takes it back.
@@ -504,7 +505,7 @@ class MemoryPool:
     def __init__(self, allocator: Allocator | None = None) -> None:
         self._allocator = allocator
         self._pools: dict[int, SingleDeviceMemoryPool] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def device_pool(self) -> SingleDeviceMemoryPool:
         with self._lock:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from capturekit.model.skipped_exits import Lock
 from capturekit.simulated.device.constants import CONSTANTS
 
 from . import runtime, runtime_calls
@@ -89,7 +89,7 @@ def _check_and_release() -> None:
                 del transfers[0]
 
 
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def _malloc(size: int) -> PinnedMemoryPointer:
@@ -132,7 +132,7 @@ class PinnedMemoryPool:
         self._used: dict[int, PinnedMemory] = {}
         # One for all: a weak reference that only garbage holds is dead before the garbage is finalized.
         self._itself = weakref.ref(self)
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def malloc(self, size: int) -> PinnedMemoryPointer:
         if size == 0:

@@ -15,13 +15,13 @@ import math
 import operator
 import os
 import re
-import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from capturekit.model.skipped_exits import Lock
 from capturekit.simulated.cupy.surface import declared, named, signature
 
 from . import arrays, curand, devices, launches, runtime_calls
@@ -122,7 +122,7 @@ class RandomState:
     def __init__(self, seed: Any = None, method: Any = None) -> None:
         if method is None:
             method = curand.CURAND_RNG_PSEUDO_DEFAULT
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._born = runtime_calls.state.number
         self._generator = curand.createGenerator(method)
         self.method = method
@@ -442,7 +442,7 @@ class BitGenerator:
     """A source of bits."""
 
     def __init__(self, seed: Any = None) -> None:
-        self.lock = threading.Lock()
+        self.lock = Lock()
 
 
 class _cuRANDGenerator(BitGenerator):

@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from capturekit.model.rules import CaptureStatus, Mode
+from capturekit.model.skipped_exits import Lock
 from capturekit.simulated.cupy import surface
 from capturekit.simulated.device.address_space import GARBAGE, Bytes
 from capturekit.simulated.device.constants import ATTRIBUTES, COMPUTE_CAPABILITY, CONSTANTS
@@ -29,7 +29,7 @@ _INVALID_VALUE = 1
 ILLEGAL_ADDRESS = 700
 _H2H, _H2D, _D2H = (CONSTANTS[f'memcpy{kind}'] for kind in ('HostToHost', 'HostToDevice', 'DeviceToHost'))
 
-_recorded_lock = threading.RLock()
+_recorded_lock = Lock()
 _UNIT = 512
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import bisect
-import threading
 from collections import deque
 
 import numpy as np
 from numpy.typing import NDArray
+
+from capturekit.model.skipped_exits import Lock
 
 #: What fresh device memory holds: NaN as a float, -1 as an int. Anything that reads it without writing shows.
 GARBAGE = 0xFF
@@ -24,8 +25,7 @@ class AddressSpace:
         # Python collects garbage anywhere, also while this thread is in here and holds the lock. A finalizer may then
         # remove a block, or run the work of late streams, which looks blocks up: it must not wait for the lock, and
         # what it changes must not move under the reader that it interrupts.
-        self._lock = threading.RLock()
-        self._depth = 0
+        self._lock = Lock()
         self._leaving: deque[int] = deque()
 
     def add(self, address: int, block: Bytes) -> None:
@@ -45,32 +45,24 @@ class AddressSpace:
                 self._lock.release()
 
     def _let_go(self) -> None:
-        if self._depth:
+        if self._lock.depth() > 1:
             return  # this is a finalizer: whom it interrupts lets go at its next use
-        self._depth += 1
-        try:
-            while self._leaving:
-                address = self._leaving.popleft()
-                if address in self._blocks:
-                    del self._starts[bisect.bisect_left(self._starts, address)]
-                    del self._blocks[address]
-        finally:
-            self._depth -= 1
+        while self._leaving:
+            address = self._leaving.popleft()
+            if address in self._blocks:
+                del self._starts[bisect.bisect_left(self._starts, address)]
+                del self._blocks[address]
 
     def find(self, address: int, nbytes: int = 0) -> tuple[Bytes, int] | None:
         """Return the block that holds ``nbytes`` at ``address`` and the offset in it, or None."""
         with self._lock:
             if self._leaving:
                 self._let_go()
-            self._depth += 1
-            try:
-                at = bisect.bisect_right(self._starts, address) - 1
-                if at < 0:
-                    return None
-                start = self._starts[at]
-                block = self._blocks[start]
-            finally:
-                self._depth -= 1
+            at = bisect.bisect_right(self._starts, address) - 1
+            if at < 0:
+                return None
+            start = self._starts[at]
+            block = self._blocks[start]
         offset = address - start
         if offset >= block.size or offset + nbytes > block.size:
             return None

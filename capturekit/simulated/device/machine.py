@@ -41,6 +41,7 @@ from capturekit.model.errors import CudaCallError
 from capturekit.model.ledger import CaptureInfo, EventState, last_node, next_after
 from capturekit.model.progress import progress
 from capturekit.model.rules import NEWEST, CaptureStatus, Code, Mode, Operation, Target, row
+from capturekit.model.skipped_exits import Lock
 from capturekit.simulated.device.address_space import AddressSpace
 from capturekit.simulated.device.call_notices import NoticedCalls
 from capturekit.simulated.device.graph_nodes import (
@@ -87,7 +88,7 @@ _DRAWS = 3
 #: device, and no array of an older one is taken for a newer one's. No host has memory at these addresses.
 _next_handle = itertools.count(0x100)
 _next_address = 0x300000000000
-_ADDRESSES = threading.Lock()
+_ADDRESSES = Lock()
 
 
 def _addresses(nbytes: int) -> int:
@@ -181,7 +182,7 @@ class SimulatedDevice:
         self._peers: set[tuple[int, int]] = set()
         self.random = random.Random(seed)
         self._driver = driver
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self._seed = seed
         #: What waits to be run; None where work runs at once.
         self.queue: Queue | None = None

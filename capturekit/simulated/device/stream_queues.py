@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from typing import Any, TypeVar
 
+from capturekit.model.skipped_exits import Lock
+
 Thing = TypeVar('Thing')
 
 #: Before one in so many nodes of a launch, something else runs that may; and so many things are begun at most.
@@ -67,7 +69,7 @@ class Queue:
     def __init__(self, seed: int, lock: Any) -> None:
         self._random = random.Random(f'late {seed}')
         self._lock = lock
-        self._turn = threading.RLock()
+        self._turn = Lock()
         self._mine = threading.local()
         self._pending: dict[QueuedOperation, None] = {}
         #: What has begun to run and has not ended: launches, between whose nodes other work may run.
