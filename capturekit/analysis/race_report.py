@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import setitem
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -192,8 +192,7 @@ def _names(frame: FrameType | None, array: type) -> dict[str, Any]:
     for _ in range(_FRAMES):
         if frame is None:
             break
-        for name, value in names_of(frame, array).items():
-            found.setdefault(name, value)
+        found = names_of(frame, array) | found
         frame = frame.f_back
     return found
 
@@ -214,8 +213,7 @@ def check(state: Any, observe: bool, frame: FrameType | None) -> None:
 def races_of(state: Any, observe: bool, frame: FrameType | None) -> Races:
     """Make the report for :meth:`Graph.races`, which holds the lock of the graph's state; ``frame`` is its caller's."""
     platform, parts, look = current(), state.parts(), state.look()
-    names = _names(frame, platform.cupy.ndarray)
-    blocks = MemoryBlocks(state.memory, platform.cupy.ndarray, names)
+    blocks = MemoryBlocks(state.memory, platform.cupy.ndarray, _names(frame, platform.cupy.ndarray))
     devices, off = state.recording.devices, state.names.off
     why = '' if not observe else 'launched in several parts' if len(parts) > 1 else why_not(look, devices)
     told = Definitions(platform.device, state.declared).told(blocks)
@@ -255,6 +253,12 @@ def races_in(
     frame: FrameType | None,
 ) -> Races:
     """The races in graphs that were just recorded; ``frame`` has the names of arrays."""
-    blocks = MemoryBlocks(memory, platform.cupy.ndarray, _names(frame, platform.cupy.ndarray))
-    told = Definitions(platform.device, declared).told(blocks)
-    return Search(platform.device, parts, Look(platform.device, parts, spans, memory), blocks, accesses=told).report
+    device, array = platform.device, platform.cupy.ndarray
+    blocks = MemoryBlocks(memory, array, _names(frame, array))
+    if not declared and len(parts) == 1 and not parts[0].graphs[1:]:  # most have none, which is soon seen
+        numbers = {handle: n for n, handle in enumerate(device.graph_nodes(parts[0].graph))}
+        bare: Any = SimpleNamespace(numbers=numbers, bodies={}, nodes=[Node(n, '') for n in numbers.values()])
+        if not Search(device, parts, bare, blocks, brief=True).report:
+            return Races()
+    told = Definitions(device, declared).told(blocks)
+    return Search(device, parts, Look(device, parts, spans, memory), blocks, accesses=told).report

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import count
 from typing import Any
 
 from capturekit.analysis.node_view import Look, Node
@@ -209,18 +210,17 @@ class Open:
         self._writing: dict[int, list[tuple[int, int, int]]] = {}
         self._reading: dict[int, list[tuple[int, int, int]]] = {}
         self._accesses: dict[int, tuple[int, Access]] = {}
-        self._count = 0
+        self._keys = count()
 
     def _classes(self, access: Access) -> dict[int, list[tuple[int, int, int]]]:
         return self._reading if access.writes is False else self._writing
 
     def add(self, node: int, access: Access) -> int:
         """Add an access; return the key that :meth:`drop` takes."""
-        low, high = access.extent
-        self._accesses[self._count] = (node, access)
-        insort(self._classes(access).setdefault((high - low).bit_length(), []), (low, high, self._count))
-        self._count += 1
-        return self._count - 1
+        (low, high), key = access.extent, next(self._keys)
+        self._accesses[key] = (node, access)
+        insort(self._classes(access).setdefault((high - low).bit_length(), []), (low, high, key))
+        return key
 
     def touching(self, access: Access, reads: int = 0) -> list[tuple[int, int, Access]]:
         """(key, node, access) of all that shares a byte with an access, from its first byte to its last.
@@ -258,7 +258,7 @@ class Search:
     """One search for races in what a graph holds now. ``off`` are the numbers of nodes that are disabled.
 
     Without ``compare`` only the accesses of each node are collected. ``accesses`` tells what the nodes of a definition
-    touch; None: the device is asked.
+    touch; None: the device is asked, with ``brief`` only about nodes that another one is in no order with.
     """
 
     device: Any
@@ -269,6 +269,7 @@ class Search:
     off: Collection[int] = ()
     compare: bool = True
     accesses: Callable[[int], dict[int, Touched]] | None = None
+    brief: bool = False
 
     def __post_init__(self) -> None:
         self._found: dict[Any, Race] = {}
@@ -291,21 +292,21 @@ class Search:
         """Search a graph and the bodies in it; return what all of it touches."""
         device, look = self.device, self.look
         handles = device.graph_nodes(g)
-        known = (self.accesses or self.device.graph_accesses)(g)
+        number = {handle: n for n, handle in enumerate(handles)}
+        order = Order(len(handles), [(number[a], number[b]) for a, b in device.graph_edges(g)])
+        asked = {handles[n] for n in order.unordered()} if self.brief else number.keys()
+        known = self.accesses(g) if self.accesses else device.graph_accesses(g, asked)
         touched = []
         for handle in handles:
             if handle in look.bodies:
                 touched.append(together([self._graph(body) for body in look.bodies[handle]]))
-            elif look.numbers[handle] in self.off:
+            elif handle not in asked or look.numbers[handle] in self.off:
                 touched.append(Touched())
             else:
                 touched.append(self._resolved(handle, known[handle]))
             self.touched[look.numbers[handle]] = touched[-1]
-        if not self.compare:
-            return together(touched)
-        number = {handle: n for n, handle in enumerate(handles)}
-        edges = [(number[a], number[b]) for a, b in device.graph_edges(g)]
-        self._level(_Level(handles, touched, Order(len(handles), edges)))
+        if self.compare:
+            self._level(_Level(handles, touched, order))
         return together(touched)
 
     def _resolved(self, handle: int, touched: Touched) -> Touched:
@@ -316,8 +317,7 @@ class Search:
         found = []
         for access in touched.accesses:
             if access.writes is None:
-                seen = self.observed.writes.get((node.name, access.argument, access.offset))
-                access = replace(access, writes=seen)
+                access = replace(access, writes=self.observed.writes.get((node.name, access.argument, access.offset)))
             place = self.observed.places.get((node.number, access.argument, access.offset))
             if place is not None and not access.exact:
                 access = replace(access, writes=True, sure=linear(place, 1, True))
@@ -330,8 +330,6 @@ class Search:
         return Touched(tuple(found), touched.complete)
 
     def _level(self, level: _Level) -> None:
-        if len(level.order.sequence) < 2:
-            return
         open_ = Open()
         for node in level.order.sequence:
             mine = merged_accesses(level.touched[node].accesses)
@@ -344,9 +342,8 @@ class Search:
         before = level.order.before
         for key, other, earlier in open_.touching(access, _MANY):
             if before(other, node):
-                # a later node that is unordered with the earlier one and shares bytes with it also does so with this
-                # one
-                if _weight(access) >= _weight(earlier) and covers(access, earlier):
+                # a later node that may conflict with the earlier one may do so with this one
+                if _WEIGHT[access.writes] >= _WEIGHT[earlier.writes] and covers(access, earlier):
                     open_.drop(key)
             elif access.writes is not False or earlier.writes is not False:
                 self._compare(level, (other, earlier), (node, access))
@@ -365,19 +362,18 @@ class Search:
         key = (self._origins[a], self._origins[b], words if certain else '', certain)
         self._counts[key] += 1
         if key not in self._found:
-            nodes = self.look.nodes
-            writes = (first.writes, second.writes)
+            nodes, writes = self.look.nodes, (first.writes, second.writes)
             self._found[key] = Race(nodes[a], nodes[b], words, low, high - low, writes, certain)
 
 
-def _weight(access: Access) -> int:
-    return {False: 0, None: 1, True: 2}[access.writes]
+#: Of accesses that write, may write, and read only.
+_WEIGHT = {True: 2, None: 1, False: 0}
 
 
 def merged_accesses(accesses: Iterable[Access]) -> list[Access]:
     """Leave out accesses that another access of the same node covers."""
     found: list[Access] = []
-    ordered = sorted(accesses, key=_weight, reverse=True)
+    ordered = sorted(accesses, key=lambda one: _WEIGHT[one.writes], reverse=True)
     # an exact access covers its like, and hashing takes longer than that is to see
     for access in ordered if all(one.exact for one in ordered) else dict.fromkeys(ordered):
         if not any(covers(one, access) for one in found[:_MANY]):

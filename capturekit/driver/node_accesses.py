@@ -6,8 +6,9 @@ Two strided arrays may overlap in memory and still share no byte. NumPy decides 
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ import numpy as np
 
 from capturekit.driver.cupy_kernels import Forms, KernelParameter, axes
 from capturekit.driver.kernel_args import Argument
-from capturekit.driver.node_reader import Described, NodeInfo, _Memcpy, _Memset
+from capturekit.driver.node_reader import Described, _Memcpy, _Memset
 from capturekit.model.errors import CudaCallError
 
 if TYPE_CHECKING:
@@ -154,9 +155,9 @@ def _never_read(access: Access) -> NDArray[Any]:
 # -- what the driver's nodes touch ------------------------------------------------------------------------------
 
 
-def accesses_of(reader: Any, g: int) -> dict[int, Touched]:
-    """The accesses of each node of a definition, by its handle, found by the driver's library."""
-    return _Walk(reader).graph(g)
+def accesses_of(reader: Any, g: int, only: Collection[int] | None) -> dict[int, Touched]:
+    """The accesses of these nodes of a definition, or of all, by handle, found by the driver's library."""
+    return _Walk(reader).graph(g, only)
 
 
 class _Walk:
@@ -165,34 +166,35 @@ class _Walk:
         self.forms = Forms()
         self.known: Described = {}
 
-    def graph(self, g: int) -> dict[int, Touched]:
-        return {info.handle: self._node(info) for info in self.reader.infos(g)}
+    def graph(self, g: int, only: Collection[int] | None = None) -> dict[int, Touched]:
+        return {node: self._node(node) for node in self.reader.handles(g) if only is None or node in only}
 
-    def _node(self, info: NodeInfo) -> Touched:
-        look = {'kernel': self._kernel, 'memcpy': self._memcpy, 'memset': self._memset}.get(info.kind)
+    def _node(self, node: int) -> Touched:
+        kind = self.reader.kind(node)
+        look = {'kernel': self._kernel, 'memcpy': self._memcpy, 'memset': self._memset}.get(kind)
         if look is not None:
             try:
-                return look(info)
+                return look(node)
             except CudaCallError:  # arguments in one buffer, or a copy that this driver does not describe
                 return Touched((), False)
-        if info.kind == 'graph':
-            return together(self.graph(info.inner).values())
-        return Touched((), info.kind in _IDLE)
+        if kind == 'graph':
+            return together(self.graph(self.reader.child(node)).values())
+        return Touched((), kind in _IDLE)
 
-    def _kernel(self, info: NodeInfo) -> Touched:
-        function, arguments = self.reader.kernel(info.handle, self.known)
+    def _kernel(self, node: int) -> Touched:
+        name, function, arguments = self.reader.kernel(node, self.known)
         sizes = tuple(len(one.data) for one in arguments)
-        form = self.forms.of(info.name, sizes, function)
-        known = info.name not in _TABLES and not any(one.texture for one in form)
+        form = self.forms.of(name, sizes, function)
+        known = name not in _TABLES and not any(one.texture for one in form)
         return Touched(tuple(kernel_accesses(arguments, form)), known)
 
-    def _memcpy(self, info: NodeInfo) -> Touched:
-        copy = self.reader.read('cuGraphMemcpyNodeGetParams', info.handle, _Memcpy())
+    def _memcpy(self, node: int) -> Touched:
+        copy = self.reader.read('cuGraphMemcpyNodeGetParams', node, _Memcpy())
         found = tuple(end for end in (copied(copy, 'dst'), copied(copy, 'src')) if end is not None)
         return Touched(found, len(found) == 2)
 
-    def _memset(self, info: NodeInfo) -> Touched:
-        asked = self.reader.read('cuGraphMemsetNodeGetParams', info.handle, _Memset())
+    def _memset(self, node: int) -> Touched:
+        asked = self.reader.read('cuGraphMemsetNodeGetParams', node, _Memset())
         width, height = asked.width * asked.elementSize, max(asked.height, 1)
         return Touched((Access(int(asked.dst), (height, width), (asked.pitch or width, 1), 1, True),))
 
@@ -247,7 +249,7 @@ def _array(data: bytes, parameter: KernelParameter, number: int, dtype: str) -> 
         return None
     words = struct.unpack(f'{len(data) // _WORD}q', data)
     address, size, shape, strides = words[0], words[1], words[2 : 2 + ndim], words[2 + ndim :]
-    if address < LOWEST or size != int(np.prod(shape, dtype=np.int64)) or size < 1:
+    if address < LOWEST or size != math.prod(shape) or size < 1:
         return None
     itemsize, writes = parameter.itemsize or (np.dtype(dtype).itemsize if dtype else 0), _writes(parameter)
     if itemsize and parameter.whole:

@@ -294,8 +294,12 @@ class Reader:
         if not self._get(handle, ctypes.byref(params)):
             return self._kernel_info(handle, params, known)
         name = self.kind(handle)
-        look = {'memcpy': self._memcpy_info, 'memset': self._memset_info, 'graph': self._child_info}.get(name)
-        return look(handle) if look is not None else NodeInfo(handle, name)
+        look = {'memcpy': self._memcpy_info, 'memset': self._memset_info}.get(name)
+        return look(handle) if look else NodeInfo(handle, name, inner=self.child(handle) if name == 'graph' else 0)
+
+    def child(self, node: int) -> int:
+        """The graph in a child graph's node."""
+        return self.read('cuGraphChildGraphNodeGetGraph', node, ctypes.c_void_p()).value or 0
 
     def handles(self, graph: int) -> list[int]:
         """The nodes of a graph, in the order in which they were made."""
@@ -311,7 +315,7 @@ class Reader:
         self.call('cuGraphNodeGetType', ctypes.c_void_p(node), ctypes.byref(kind))
         return KINDS.get(kind.value, str(kind.value))
 
-    def read(self, call: str, node: int, into: ctypes.Structure) -> Any:
+    def read(self, call: str, node: int, into: ctypes.Structure | ctypes.c_void_p) -> Any:
         """A node's parameters, as one of the driver's functions gives them."""
         self.call(call, ctypes.c_void_p(node), ctypes.byref(into))
         return into
@@ -324,18 +328,15 @@ class Reader:
             raise CudaCallError(Code.cudaErrorNotSupported, 'cuGraphKernelNodeGetParams: arguments in one buffer')
         return params, name, layout
 
-    def kernel(self, node: int, known: Described | None = None) -> tuple[int, list[Argument]]:
-        """The driver's handle of a kernel node's function, 0 where it has a library's kernel instead; its arguments.
+    def kernel(self, node: int, known: Described | None = None) -> tuple[str, int, list[Argument]]:
+        """A kernel's name; the driver's handle of its function, 0 if the node has a library's kernel; its arguments.
 
         Of CuPy's own kernels what each is, too. ``known``: as in :meth:`described`.
         """
         params, name, layout = self.params(node, known)
-        types = _types(name, layout)
-        found = []
-        for number, (_offset, size) in enumerate(layout):
-            dtype, array = types.get(number, ('', None))
-            found.append(Argument(ctypes.string_at(params.args[number], size), dtype, array))
-        return int(params.func or 0), found
+        types, sizes = _types(name, layout), enumerate(size for _offset, size in layout)
+        found = [Argument(ctypes.string_at(params.args[n], size), *types.get(n, ('', None))) for n, size in sizes]
+        return demangled(name), int(params.func or 0), found
 
     def _kernel_info(self, handle: int, params: _Params, known: Described | None) -> NodeInfo:
         name, layout = self.described((params.func or 0, params.kern or 0), known)
@@ -359,11 +360,6 @@ class Reader:
         nbytes = asked.elementSize * asked.width * max(asked.height, 1)
         detail = {'dst': int(asked.dst), 'value': int(asked.value), 'bytes': nbytes}
         return NodeInfo(handle, 'memset', '', detail, (int(asked.dst),))
-
-    def _child_info(self, handle: int) -> NodeInfo:
-        inner = ctypes.c_void_p()
-        self.library.cuGraphChildGraphNodeGetGraph(ctypes.c_void_p(handle), ctypes.byref(inner))
-        return NodeInfo(handle, 'graph', inner=inner.value or 0)
 
     def last_nodes(self) -> Callable[[int], int]:
         """A function that returns a stream's last node: 0 if there is none; -1 in a lost capture, -2 in none.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,7 +129,7 @@ class NodeVerbs:
 
     def node_arguments(self, g: int, node: int) -> list[Argument]:
         """The arguments of a kernel's node of a definition. Of CuPy's own kernels what each is, too."""
-        return self._driver.kernel(node)[1]
+        return self._driver.kernel(node)[2]
 
     def node_priority(self, g: int, node: int) -> int:
         """``cuGraphKernelNodeGetAttribute``: the priority of a kernel's node: lower numbers come first."""
@@ -143,13 +143,13 @@ class NodeVerbs:
         self._driver.call('cuGraphNodeGetEnabled', ctypes.c_void_p(x), ctypes.c_void_p(node), ctypes.byref(on))
         return bool(on.value)
 
-    def graph_accesses(self, g: int) -> dict[int, Touched]:
-        """The accesses of each node of a definition, by its handle.
+    def graph_accesses(self, g: int, only: Collection[int] | None = None) -> dict[int, Touched]:
+        """The accesses of each node of a definition, or ``only`` of these, by its handle.
 
         A child graph's node touches what its nodes touch. The accesses of host functions and conditional nodes are not
         known here.
         """
-        return accesses_of(self._needed('reading a graph'), g)
+        return accesses_of(self._needed('reading a graph'), g, only)
 
     def _event(self, node: int) -> tuple[str, ctypes.c_void_p]:
         """The word for an event's node in CUDA's names, and its event."""
@@ -174,7 +174,7 @@ class NodeVerbs:
     def kernel_aim(self, g: int, node: int) -> KernelAim:
         """A kernel node whose addresses are changed often: in the definition and in executable graphs."""
         reader = self._driver
-        return KernelAim(reader.library, node, reader.params(node)[0], reader.kernel(node)[1])
+        return KernelAim(reader.library, node, reader.params(node)[0], reader.kernel(node)[2])
 
     def set_kernel(
         self, g: int, node: int, grid: Sequence[int], block: Sequence[int], shared: int, args: Sequence[bytes]
@@ -182,7 +182,7 @@ class NodeVerbs:
         """``cudaGraphKernelNodeSetParams``."""
         known: Described = {}
         old, _name, _layout = self._driver.params(node, known)
-        now = [one.data for one in self._driver.kernel(node, known)[1]]
+        now = [one.data for one in self._driver.kernel(node, known)[2]]
         before = tuple(old.grid), tuple(old.block), int(old.shared), now
         self._put_kernel(node, grid, block, shared, args)
         return Change(lambda: self._put_kernel(node, *before))

@@ -84,7 +84,7 @@ class CudaNodes:
         for info in reader.infos(g):
             if info.kind == 'kernel':
                 try:
-                    function, arguments = reader.kernel(info.handle, described)
+                    _name, function, arguments = reader.kernel(info.handle, described)
                 except CudaCallError:
                     function, arguments = 0, None
                 yield info, function, arguments

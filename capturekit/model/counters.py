@@ -159,9 +159,7 @@ class Figures:
                 seconds=dict(self._seconds),
             )
             if reset:
-                self._counts = dict.fromkeys(COUNTED, 0)
-                self._seconds = {}
-                self._launches = 0
+                self._counts, self._seconds, self._launches = dict.fromkeys(COUNTED, 0), {}, 0
                 for number, graph in zip(launched, graphs):
                     graph.counted = number
             return found

@@ -89,10 +89,8 @@ class Order:
     def _bits(self) -> list[int]:
         found = [0] * len(self.before_each)
         for node in self.sequence:
-            bits = 0
             for a in self.before_each[node]:
-                bits |= found[a] | (1 << a)
-            found[node] = bits
+                found[node] |= found[a] | 1 << a
         return found
 
     def before(self, a: int, b: int) -> bool:
@@ -101,13 +99,18 @@ class Order:
             return bool(self.progress[b, self._chain[a]] > self._place[a])
         return bool(self._ancestors[b] >> a & 1)
 
+    def unordered(self) -> list[int]:
+        """The nodes that another node is neither before nor behind; of very wide graphs, all."""
+        if self.progress is None:
+            return self.sequence
+        ahead, others = self.progress.sum(axis=1), len(self.sequence) - 1
+        behind = (int((self.progress[:, chain] > place).sum()) for chain, place in zip(self._chain, self._place))
+        return [node for node, count in enumerate(behind) if ahead[node] + count < others]
+
     def redundant(self) -> list[tuple[int, int]]:
         """Edges that another path replaces: without them the order is the same."""
-        found = []
-        for b, before in enumerate(self.before_each):
-            if len(before) > 1:
-                found += [(a, b) for a in before if any(self.before(a, other) for other in before if other != a)]
-        return found
+        edges = ((a, b) for b, before in enumerate(self.before_each) for a in before)
+        return [(a, b) for a, b in edges if any(self.before(a, other) for other in self.before_each[b])]
 
     def longest(
         self, weights: Sequence[float], without: tuple[int, int] | None = None
@@ -116,8 +119,7 @@ class Order:
 
         ``without`` is an edge that is left out.
         """
-        ends = [0.0] * len(self.before_each)
-        last = [-1] * len(ends)
+        ends, last = [0.0] * len(self.before_each), [-1] * len(self.before_each)
         for node in self.sequence:
             latest, end = -1, 0.0
             for a in self.before_each[node]:

@@ -481,7 +481,7 @@ def test_addresses_in_one_structure_are_told_apart() -> None:
         for handle in (1, 2)
     }  # fmt: skip
     device = SimpleNamespace(
-        graph_nodes=lambda _g: [1, 2], graph_accesses=lambda _g: touched, graph_edges=lambda _g: []
+        graph_nodes=lambda _g: [1, 2], graph_accesses=lambda *_: touched, graph_edges=lambda _g: []
     )
     look: Any = SimpleNamespace(nodes=[Node(n, 'kernel', 'gemm') for n in (0, 1)], numbers={1: 0, 2: 1}, bodies={})
     blocks: Any = SimpleNamespace(end=lambda at: (at | 4095) + 1, words=lambda at, _n: hex(at))

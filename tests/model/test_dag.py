@@ -33,6 +33,7 @@ def test_before_is_a_path_and_redundant_edges_add_none(graph):
     order, after = Order(count, edges), reached(count, edges)
     for a, b in itertools.product(range(count), repeat=2):
         assert order.before(a, b) == (b in after[a])
+    assert set(order.unordered()) == {n for n in range(count) if len(after[n]) + sum(n in s for s in after) + 1 < count}
     assert sorted(order.sequence) == list(range(count))
     place = {node: n for n, node in enumerate(order.sequence)}
     assert all(place[a] < place[b] for a, b in edges)

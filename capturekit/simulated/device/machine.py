@@ -1068,8 +1068,9 @@ class SimulatedDevice:
             before[b].add(a)
         graph.nodes[:] = wired(graph.nodes, before)
 
-    def graph_accesses(self, g: int) -> dict[int, Touched]:
-        return {node.handle: touched(node) for node in self._graph(g).nodes}
+    def graph_accesses(self, g: int, only: Collection[int] | None = None) -> dict[int, Touched]:
+        nodes = self._graph(g).nodes
+        return {node.handle: touched(node) for node in nodes if only is None or node.handle in only}
 
     # -- single nodes -------------------------------------------------------------------------------------------
 
