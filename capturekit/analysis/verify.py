@@ -394,10 +394,10 @@ class _Trial:
         names = _names_of_arguments(fn, len(self.args))
         pairs = [pair for name, arg in zip(names, self.args) for pair in _named(arg, name, array)]
         self.inputs = {id(one): (name, one) for name, one in pairs}
-        self.written = {id(one): (name, one) for name, one in _named(outputs, 'output', array)}
+        self.order = [*_named(outputs, 'output', array)]
+        self.written = {id(one) for _name, one in self.order}
         if outputs is not None and not self.written:
             raise TypeError(f'outputs must be the arrays that the graph writes, got {type(outputs).__name__}')
-        self.order = [one for _name, one in _named(outputs, 'output', array)]
 
         self.report = Verification()
         self.outputs: list[_Output] = []
@@ -453,7 +453,7 @@ class _Trial:
     def _touched(self) -> list[Any]:
         """Every array outside of the graph's memory that may be written: all are restored at the end."""
         cupy, memory = self.cupy, self.state.memory
-        found = [one for _name, one in (*self.inputs.values(), *self.written.values())]
+        found = [one for _name, one in (*self.inputs.values(), *self.order)]
         found += [one for value in self._reached() for _name, one in _named(value, '', cupy.ndarray)]
         pointer = cupy.cuda.MemoryPointer
         held = (one for thing in memory.held() for one in (thing if isinstance(thing, list) else [thing]))
@@ -478,7 +478,7 @@ class _Trial:
     def _round(self, number: int, contents: list[NDArray[Any]]) -> None:
         try:
             drawn = self._launch(contents)
-            got = [self._host(one) for one in self._watched()]
+            got = [self._host(one) for _name, one in self._compared()]
             want = self._eager(number, contents, drawn)
             if want is None:
                 return
@@ -498,9 +498,9 @@ class _Trial:
             if again is not None and not drawn:  # what is drawn is new at each launch
                 out.unsteady[number] = again
 
-    def _watched(self) -> list[Any]:
+    def _compared(self) -> list[tuple[str, Any]]:
         """The arrays that are compared: the outputs, then the inputs, which may be changed in place."""
-        return [*self.order, *(one for key, (_name, one) in self.inputs.items() if key not in self.written)]
+        return [*self.order, *(pair for key, pair in self.inputs.items() if key not in self.written)]
 
     def _launch(self, contents: list[NDArray[Any]]) -> list[Any]:
         """Fill the inputs, poison free memory, launch; return the numbers that were drawn for the launch."""
@@ -539,12 +539,11 @@ class _Trial:
             told = 'give outputs=' if not self.written else f'outputs has {len(self.order)}'
             got = counted(len(returned), 'array')
             raise ValueError(f'the function returns {got}: {told}, the arrays that the graph writes')
-        for (name, out), one in zip(self.written.values(), returned):
+        for (name, out), one in zip(self.order, returned):
             if (out.shape, out.dtype) != (one.shape, one.dtype):
                 raise ValueError(f'{name} is {out.dtype}{out.shape}, and the function returns {one.dtype}{one.shape}')
         if not self.outputs:
-            named = [*self.written.values(), *(pair for key, pair in self.inputs.items() if key not in self.written)]
-            self.outputs = [_Output(name, one) for name, one in named]
+            self.outputs = [_Output(name, one) for name, one in self._compared()]
         return returned
 
     # -- poison ---------------------------------------------------------------------------------------------------

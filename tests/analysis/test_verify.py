@@ -51,6 +51,8 @@ def test_a_good_graph_passes_and_nothing_has_changed(sim: Any, x: Any) -> None:
     assert cap.graph.launches == 8
     cap.graph.launch()
     assert sim.allclose(a, x * 2 + w)
+    twice = cap.graph.verify(lambda x, w: (fn(x, w)[0], *fn(x, w)), x, w, outputs=(a, a, b))
+    assert twice.ok and len(twice.outputs) == 5
 
 
 def test_arguments_changed_in_place(sim: Any, x: Any) -> None:
