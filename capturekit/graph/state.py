@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
@@ -42,6 +42,16 @@ class Lent:
 
     def __del__(self) -> None:
         self._lease.release()
+
+
+class Turns(Lock):
+    """Calls on a graph take turns; one within another of the same thread is refused, because that one is half done."""
+
+    def __enter__(self) -> Any:
+        if self.depth():
+            rule = 'A destructor or a handler of signals makes it in the middle of another call on the same graph.'
+            raise refused('A call on a graph', rule, 'Make it later, outside of that call.')
+        return [*map(self.acquire, (True,))]  # no call follows, at whose end a signal could keep the lock
 
 
 class Owner:
@@ -153,7 +163,7 @@ class GraphState:
     declared: dict[int, Declared] = field(default_factory=dict)
     index: Index | None = None
     alterations: list[Alteration] = field(default_factory=list)
-    lock: Lock = field(default_factory=Lock)
+    lock: Turns = field(default_factory=Turns)
     bind: Callable[..., None] = _stays
     quick: Callable[[], int] = lambda: 0
     by_name: int = 0
@@ -254,11 +264,7 @@ class GraphState:
 
 
 class HalfChangedError(Exception):
-    """What was tried could not be taken back, because of ``cause``. Whoever catches this closes the graph."""
-
-    def __init__(self, cause: BaseException) -> None:
-        super().__init__(cause)
-        self.cause = cause
+    """What was tried could not be taken back, because of its argument. Whoever catches this closes the graph."""
 
 
 @contextmanager
@@ -310,7 +316,7 @@ def must_be_whole(state: GraphState, call: str) -> None:
 def together(state: GraphState, other: GraphState | None) -> Iterator[None]:
     """Take both locks, always in the same order: two threads may name the graphs the other way round."""
     first, second = sorted((state, other or state), key=id)
-    with first.lock, second.lock:
+    with first.lock, nullcontext() if second is first else second.lock:
         yield
 
 

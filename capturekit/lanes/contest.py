@@ -108,7 +108,7 @@ def keep_fastest(state: GraphState, report: Relaned, rounds: int) -> None:
         report.untimed = f'CUDA refuses: {error}'
     except HalfChangedError as half:
         with whole_or_closed(state, NewEdges.call):
-            raise half.cause from None
+            raise half.args[0] from None
     else:
         lanes = {number: one for number, one in times.items() if number > 0}
         behind = times.get(BEHIND_ONE, ())

@@ -312,6 +312,19 @@ def test_closed_graph(sim: Any) -> None:
             use()
 
 
+def test_a_call_in_the_middle_of_another_is_refused(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a destructor makes one, or a handler of signals."""
+    x, stream = sim.arange(4.0), sim.cuda.Stream(non_blocking=True)
+    with ck.capture() as cap:
+        x += 1
+    monkeypatch.setattr(type(current().device), 'graph_upload', lambda *_: cap.graph.launch(stream))
+    with pytest.raises(ck.UpdateError, match='in the middle of another call on the same graph'):
+        cap.graph.upload()
+    cap.graph.launch(stream)
+    stream.synchronize()
+    assert x.get().tolist() == [1, 2, 3, 4]
+
+
 def test_names_of_other_libraries_tell_ours(sim: Any) -> None:
     x = sim.arange(4)
     with ck.capture() as cap:
