@@ -254,11 +254,11 @@ def races_in(
 ) -> Races:
     """The races in graphs that were just recorded; ``frame`` has the names of arrays."""
     device, array = platform.device, platform.cupy.ndarray
-    blocks = MemoryBlocks(memory, array, _names(frame, array))
     if not declared and len(parts) == 1 and not parts[0].graphs[1:]:  # most have none, which is soon seen
         numbers = {handle: n for n, handle in enumerate(device.graph_nodes(parts[0].graph))}
         bare: Any = SimpleNamespace(numbers=numbers, bodies={}, nodes=[Node(n, '') for n in numbers.values()])
-        if not Search(device, parts, bare, blocks, brief=True).report:
+        if not Search(device, parts, bare, MemoryBlocks(memory, array, {}), brief=True).report:
             return Races()
+    blocks = MemoryBlocks(memory, array, _names(frame, array))
     told = Definitions(device, declared).told(blocks)
     return Search(device, parts, Look(device, parts, spans, memory), blocks, accesses=told).report
