@@ -381,8 +381,7 @@ class Allocators:
                     rule='This pool holds the memory of an open capture: recorded work still uses its free blocks.',
                     remedy='Free it after the graph is closed.',
                 )
-            verdict = self.verdicts.judge(_O.UNSAFE)
-        return self.verdicts.carry_out(verdict, entry.call, None, lambda: original(pool, *args, **kwargs))
+        return self.verdicts.unsafe(entry, original, pool, *args, **kwargs)
 
     def rule_for(self, live: OpenCapture, ptr: int, since: Place | None = None) -> tuple[Rule, int | None]:
         """The rule for work on a stream outside of the capture, which became current at this line, and who is named.

@@ -275,7 +275,8 @@ class _Attribute:
         except KeyError:
             raise AttributeError(self._name) from None
         # capturekit's own code reads it too often to call the verb each time
-        if not (self._inside.active() or id(sys._getframe(1).f_code) in _OURS or _is_ours(sys._getframe(1))):
+        reader = sys._getframe(1).f_globals.get('__name__', '')
+        if not (self._inside.active() or reader.startswith('capturekit.')):
             verb = self._verb if self._inside.policy is None else self._inside.policy.instead_of(self._verb)
             instead = verb(instance, value)
             return instead if isinstance(instead, int) else value
@@ -283,18 +284,6 @@ class _Attribute:
 
     def __set__(self, instance: Any, value: Any) -> None:
         instance.__dict__[self._name] = value
-
-
-#: Code of capturekit's own that has read an attribute, by its address. It is kept, so that no other gets that address.
-_OURS: dict[int, types.CodeType] = {}
-
-
-def _is_ours(frame: types.FrameType) -> bool:
-    """Whether the code of a module of capturekit, which is not in the table yet, runs in a frame."""
-    if not frame.f_globals.get('__name__', '').startswith('capturekit.'):
-        return False
-    _OURS[id(frame.f_code)] = frame.f_code
-    return True
 
 
 class Inside(threading.local):
@@ -374,7 +363,7 @@ class Installation:
         for entry in ENTRIES:
             for slot in self._find(entry):
                 verb = attrgetter(entry.verb)(guard)
-                if entry.given:
+                if 'entry' in verb.__code__.co_varnames[:2]:
                     verb = functools.partial(verb, entry)
                 slot.takes(_wrapper(entry, slot.original, verb, self.inside, has_refused))
                 slots.append(slot)

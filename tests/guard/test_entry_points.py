@@ -145,9 +145,7 @@ compiled = math.isqrt
 
 
 def test_the_code_of_a_function_is_replaced_for_all_who_hold_it(entries: list[Entry]) -> None:
-    entries[:] = [
-        Entry(HERE, name, 'seam', 'code', optional=True, given=True) for name in ('plain', 'closing', 'compiled')
-    ]
+    entries[:] = [Entry(HERE, name, 'seam', 'code', optional=True) for name in ('plain', 'closing', 'compiled')]
     held, code, variables = plain, plain.__code__, closing
 
     class Told:
