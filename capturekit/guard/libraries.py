@@ -28,10 +28,9 @@ from capturekit.driver.node_accesses import Access
 from capturekit.driver.vendor_libraries import Libraries
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.entry_points import Entry
-from capturekit.guard.host_waits import HostWaits
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
-from capturekit.guard.stream_calls import CallsOnStreams
+from capturekit.guard.stream_calls import CallsOnStreams, HostWaits
 from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.declared import Called
 from capturekit.launch.plan import Part, Seam

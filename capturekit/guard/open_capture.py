@@ -119,7 +119,7 @@ class HostCallRecord:
 
 @dataclass(eq=False)
 class CollectiveRecord:
-    """Owner: :mod:`capturekit.guard.collectives`."""
+    """Owner: :class:`capturekit.guard.stream_calls.Collectives`."""
 
     #: How many nested NCCL groups this thread has begun in the block.
     depth: int = 0
