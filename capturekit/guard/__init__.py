@@ -69,7 +69,7 @@ class Components:
         self.manual = self.kind_of_manual(state, verdicts, captures, lanes, streams, inputs)
         given = state, verdicts, allocators, lanes, callers, uploads, parts, bodies, streams, inputs
         self.work = work = StreamWork(*given)
-        self.collectives = Collectives(*given, work)
+        self.collectives = Collectives(*given)
         self.events = self.kind_of_events(*given, work)
         self.waits = HostWaits(*given)
         self.arrays = self.kind_of_arrays(*given)

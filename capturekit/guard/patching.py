@@ -121,7 +121,6 @@ class _Slot:
             self.original = None if entry.kind == 'attribute' else getattr(holder, entry.name)
 
     def takes(self, wrapper: Any) -> None:
-        """Note what is to be written."""
         self.wrapper = wrapper
 
     def restore(self) -> None:
@@ -188,10 +187,8 @@ def _wrapper(
 
 
 def _maker(original: Any, verb: Callable[..., Any], inside: Any) -> staticmethod[..., Any]:
-    """Make the wrapper of an array class's ``__new__``: the verb is called when an array is made by its shape.
-
-    CuPy's own code makes results and views with ``_no_init``, several for each operation; these skip the verb.
-    """
+    """Make the wrapper of an array class's ``__new__``. Results and views, which CuPy's own code makes with
+    ``_no_init``, several for each operation, skip the verb."""
     new: Any = getattr(original, '__func__', original)
 
     def __new__(cls: Any, *args: Any, _no_init: bool = False, **kwargs: Any) -> Any:

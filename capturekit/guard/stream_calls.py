@@ -80,6 +80,34 @@ class CallsOnStreams:
         finally:
             self.streams.hold_again()
 
+    def on_stream(self, operation: Operation, call: str, ptr: int, go: Callable[[], Any]) -> Any:
+        """Judge and make work on a stream."""
+        with self.state.lock:
+            ptr = self.streams.meant(ptr)
+            mine = self.start(ptr)
+            if self.callers.is_callers(mine, ptr, call):
+                raise self.callers.not_recorded(call, ptr, 'The recording has another stream in its place')
+            if mine is not None and not mine.strict and self.lanes.is_outside(ptr):
+                self.lanes.adapt_fork(mine, self.lanes.wrapped(ptr), here())
+            verdict = self.verdicts.judge(operation, stream=ptr)
+            live = self.state.open_on(ptr)
+            if live is not None and verdict.allowed:
+                lane = self.state.ledger.lanes[ptr]
+                self.callers.in_order(live, lane)
+                lane.last_use = here()
+                self._used(live, lane)
+                self.allocators.refresh()
+        answer = self.make(verdict, call, ptr, go)
+        self.callers.in_order(mine)
+        return answer
+
+    @staticmethod
+    def _used(live: OpenCapture, lane: Lane) -> None:
+        """Note that a lane got work."""
+        lane.used = True
+        if live.memory is not None:
+            live.memory.active(lane)
+
     def out_of_body(self, ptr: int, what: str, *why: Any, cut: tuple[str, ...] = ()) -> None:
         """Begin a new part before work that the body of a conditional node can't hold.
 
@@ -94,28 +122,6 @@ class CallsOnStreams:
 
 class StreamWork(CallsOnStreams):
     """Work on a stream that the call names, or on the legacy one; launches of graphs."""
-
-    def on_stream(self, operation: Operation, call: str, ptr: int, go: Callable[[], Any]) -> Any:
-        with self.state.lock:
-            ptr = self.streams.meant(ptr)
-            mine = self.start(ptr)
-            if self.callers.is_callers(mine, ptr, call):
-                raise self.callers.not_recorded(call, ptr, 'The recording has another stream in its place')
-            if mine is not None and not mine.strict and self.lanes.is_outside(ptr):
-                self.lanes.adapt_fork(mine, self.lanes.wrapped(ptr), here())
-            verdict = self.verdicts.judge(operation, stream=ptr)
-            live = self.state.open_on(ptr)
-            if live is not None and verdict.allowed:
-                lane = self.state.ledger.lanes[ptr]
-                self.callers.in_order(live, lane)
-                lane.used = True
-                lane.last_use = here()
-                if live.memory is not None:
-                    live.memory.active(lane)
-                self.allocators.refresh()
-        answer = self.make(verdict, call, ptr, go)
-        self.callers.in_order(mine)
-        return answer
 
     def stream_call(self, entry: Entry, original: Callable[..., Any], *args: Any) -> Any:
         """A call on a stream that is among its arguments."""
@@ -426,11 +432,8 @@ class HostWaits(CallsOnStreams):
 _ADDRESSES = {'bcast': 1, 'send': 1, 'recv': 1}
 
 
-@dataclass(eq=False)
 class Collectives(CallsOnStreams):
     """NCCL's collectives."""
-
-    work: StreamWork
 
     def collective(self, entry: Entry, original: Callable[..., Any], comm: Any, *args: Any) -> Any:
         """A collective, or a send or receive, whose last argument is the stream."""
@@ -444,7 +447,7 @@ class Collectives(CallsOnStreams):
             with self.state.lock, self.state.inside, suppress(CudaCallError):  # a lost capture is reported later
                 graph = device.capture_info(live.origin.ptr).graph
                 live.collectives.nodes_before = device.graph_node_count(graph)
-        answer = self.work.on_stream(Operation.WORK, call, ptr, lambda: original(comm, *args))
+        answer = self.on_stream(_O.WORK, call, ptr, lambda: original(comm, *args))
         live = self.state.open_on(ptr)
         if live is not None:
             with self.state.lock:
@@ -519,9 +522,7 @@ class Collectives(CallsOnStreams):
                 return
             self._attributed(live, streams)
             for lane in filter(None, map(self.state.ledger.lane, streams)):
-                lane.used = True
-                if live.memory is not None:
-                    live.memory.active(lane)
+                self._used(live, lane)
                 if live.trace is not None:
                     live.trace.touch(lane.stream)
             self.allocators.refresh()
