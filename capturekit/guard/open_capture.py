@@ -156,10 +156,8 @@ class RecorderRecord:
 
 @dataclass(eq=False)
 class OpenCapture:
-    """An open capture as the guard sees it, with a record for each component that stores something about it.
-
-    Only its owner writes a record; other components may read it (:mod:`capturekit.guard.open_capture`).
-    """
+    """An open capture as the guard sees it, with a record for each component that stores something about it. Only its
+    owner writes a record; other components may read it."""
 
     platform: Platform
     capture: LedgerCapture
