@@ -35,7 +35,6 @@ from capturekit.launch.deferred_unload import UNLOADING
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.launch.gate import Gate
 from capturekit.launch.graph_memory import GraphMemory
-from capturekit.launch.memory_group import Temporaries
 from capturekit.launch.outside_arrays import OutsideMemory, held_by, keep, keep_named, keep_touched
 from capturekit.launch.plan import Part
 from capturekit.model import errors
@@ -275,26 +274,13 @@ class Capture:
     ``cap.recording`` describes how it was made. A Capture is used once, in the thread that entered it.
     """
 
-    def __init__(
-        self,
-        stream: Any,
-        strict: bool,
-        rehearsal: Rehearsal | None,
-        pieces: bool,
-        fuse: bool | Literal['fast'],
-        lanes: Literal['auto'] | None,
-        watch: bool,
-        options: CheckedOptions,
-        temporaries: Temporaries = 'alone',
-    ) -> None:
-        self._given, self._strict, self._rehearsal = stream, strict, rehearsal
-        self._pieces, self._fuse, self._watch = pieces, fuse, watch
-        self._options, self._temporaries = options, temporaries
+    def __init__(self, stream: Any, options: CheckedOptions) -> None:
+        self._given, self._options = stream, options
         self._mode = options.mode if isinstance(options.mode, Mode) else MODES[options.mode]
         self._into = target(options.into, options.after)
         self._checked = options.check_races or (options.check_races is None and options.into is None)
         #: The bytes up to which memory is not used again: 0 for those that are found out; None without ``lanes``.
-        self._reuse_late = None if lanes is None else options.memory_limit or 0
+        self._reuse_late = None if options.lanes is None else options.memory_limit or 0
         self._update: Update | None = None
         self._relaned: Relaned | None = None
         self._fused: Fused | None = None
@@ -342,7 +328,7 @@ class Capture:
         GUARD.install(platform)
         undo.push(GUARD.uninstall)
         watched: list[FollowedCapture] = []
-        if self._watch:
+        if self._options.watch:
             told = watched.append
             GUARD.state.call_watch.open(platform, told)
             undo.push(partial(GUARD.state.call_watch.close, told))
@@ -355,10 +341,10 @@ class Capture:
             undo.push(partial(device.exchange_thread_mode, old))
             on = partial(GUARD.on, platform=platform)
             options, group = self._options, self._options.memory
-            share = None if group is None else group.join(platform, on, self._temporaries)
+            share = None if group is None else group.join(platform, on, options.temporaries)
             memory = GraphMemory(platform.cupy, options.pool, device.next_after(), on, self._reuse_late, share)
             self._lease.add(memory.hold())
-            if self._pieces:
+            if options.pieces:
                 self._seams_on = platform.cupy.cuda.get_current_stream()
                 self._outside = OutsideMemory(platform, memory)
                 undo.push(self._put_back)
@@ -432,7 +418,7 @@ class Capture:
     ) -> OpenCapture:
         """Begin the driver's capture. Each undo function is pushed before its step is made."""
         device, me, ptr = platform.device, threading.get_ident(), origin.ptr
-        recording = new_recording(platform, self._mode, strict=self._strict)
+        recording = new_recording(platform, self._mode, strict=self._options.strict)
         self._undo.push(partial(self._forget, origin))
         self._undo.push(partial(self._abandon, platform, origin))
         if self._into is None:
@@ -444,7 +430,7 @@ class Capture:
         capture = GUARD.ledger.begin(ptr, self._mode, me, blocking=blocking, at=at, device=number)
         if getattr(origin, '_graph_host_funcargs', None) is None:
             origin._graph_host_funcargs = []
-        live = OpenCapture(platform, capture, self._strict, origin, memory, recording, me, at, active_at=at)
+        live = OpenCapture(platform, capture, self._options.strict, origin, memory, recording, me, at, active_at=at)
         live.recorder.leave = partial(self._leave, live)
         self._live = live
         return live
@@ -457,8 +443,8 @@ class Capture:
         if self._into is not None:
             live.recorder.into = self._into.handle
             live.parts.numbered[live.recorder.into] = self._into.count
-        if self._rehearsal is not None:
-            live.parts.answers = Answers(self._rehearsal.reads)
+        if self._options.rehearsal is not None:
+            live.parts.answers = Answers(self._options.rehearsal.reads)
         live.recorder.arrays = held_by(frame, platform.cupy.ndarray)
         count = platform.cupy.cuda.runtime.getDeviceCount()
         if count > 1:
@@ -582,9 +568,9 @@ class Capture:
             self._graph = graph
             if live.caller is None and GUARD.installation.installed:
                 _not_launched(graph, live)
-            if self._fuse:
+            if self._options.fuse:
                 gathers = self._reuse_late is None
-                self._fused = EXTENSIONS.fuse_recorded(graph._state, self._fuse == 'fast', gathers)
+                self._fused = EXTENSIONS.fuse_recorded(graph._state, self._options.fuse == 'fast', gathers)
             if self._reuse_late is not None and live.caller is None:  # else the call relanes it, once it is whole
                 self._relaned = graph.relane()
             return
@@ -1157,8 +1143,8 @@ def capture(
 
     Threads: the block belongs to the thread that entered it; work of other threads goes on and is not recorded.
     """
-    checked = check_capture(stream, strict, rehearsal, pieces, fuse, lanes, watch, options)
-    return Capture(stream, strict, rehearsal, pieces, fuse, lanes, watch, checked)
+    main = {'strict': strict, 'rehearsal': rehearsal, 'pieces': pieces, 'fuse': fuse, 'lanes': lanes, 'watch': watch}
+    return Capture(stream, check_capture(stream, options, **main))
 
 
 def rehearse(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Rehearsal:
