@@ -27,8 +27,8 @@ from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
 from capturekit.launch.current_stream import current_for_now
+from capturekit.launch.own_kernels import Checks
 from capturekit.launch.plan import Part, Plan
-from capturekit.launch.read_checks import Checks
 from capturekit.model import errors
 from capturekit.model.errors import CudaCallError
 from capturekit.model.ledger import EventMark

@@ -21,8 +21,8 @@ from capturekit.guard.captures import Parts, decided_here, emptied, end_driver_c
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
-from capturekit.launch.condition_kernel import KERNEL, decide
 from capturekit.launch.current_stream import current_for_now
+from capturekit.launch.own_kernels import KERNEL, decide
 from capturekit.launch.plan import Part
 from capturekit.model import errors
 from capturekit.model.cleanup import collections, instances, others_of

@@ -15,7 +15,7 @@ from typing import Any
 
 from capturekit.driver.cuda import Platform, StreamHandle
 from capturekit.launch.current_stream import current_for_now
-from capturekit.launch.read_checks import Checks
+from capturekit.launch.own_kernels import Checks
 from capturekit.model.errors import AssumptionError, ClosedError, CudaCallError
 from capturekit.model.ledger import PER_THREAD_HANDLE
 from capturekit.model.source_line import Place
