@@ -107,7 +107,7 @@ class Fusible:
         place = {handle: n for n, handle in enumerate(handles)}
         infos = sorted(definitions.infos(graph), key=lambda info: place[info.handle])
         memory = memory_of(definitions, graph, sight.blocks)
-        found: dict[int, Any] = {**self.nodes.graph_elementwise(graph), **self.nodes.graph_reductions(graph)}
+        found: dict[int, Any] = self.nodes.graph_work(graph)
         rows, pairs = self._rows([handle for handle in handles if found.get(handle) == CUB], infos)
         found.update({handle: Rounded.of(CUB, does) for handle, does in rows.items()})
         found.update({handle: Rounded.of(CUB, CUB) for one in pairs for handle in one.nodes})
