@@ -362,7 +362,7 @@ class Bodies:
     def left_by(self, live: OpenCapture, decision: Any) -> None:
         """The body of a decision has ended: what it has made, and others still hold, refuses work from now on."""
         kind, device = self.state.platform.cupy.ndarray, self.state.platform.device
-        nodes: dict[int, int] = {}
+        left, nodes = _class_of(kind, self._refuse_left), dict[int, int]()
         for array in instances(kind, since=decision.collections) if decision.made else ():
             data = array.data
             if type(array) is not kind or data is None or int(data.mem.ptr) not in decision.made:
@@ -373,7 +373,7 @@ class Bodies:
                 made = decision.made[address]
                 self._left[address] = LeftMemory(data.mem, made, decision.decides, decision.at, nodes)
                 live.decisions.left.append(self._left[address])
-            array.__class__ = _class_of(kind, self._refuse_left)
+            array.__class__ = left
 
     def has_left(self, array: Any) -> bool:
         """Whether an array has outlived its body."""
