@@ -644,23 +644,12 @@ class Capture:
     @property
     def stream(self) -> Any:
         """The origin: the CuPy stream on which the capture began. Raises ClosedError before the block is entered."""
-        if self._live is None:
-            raise self._used('stream')
-        return self._live.origin
+        return self._had(self._live, 'stream').origin
 
     @property
     def graph(self) -> Graph:
         """The recorded graph. Raises ClosedError while the block is open or if it failed."""
-        if self._into is not None and self._state == 'closed':
-            raise errors.ClosedError(
-                'Capture.graph',
-                location=here(),
-                rule='This capture has recorded into a graph of yours (`into=`), and has none of its own.',
-                remedy='Instantiate yours, and keep this capture: it holds the memory of what it recorded.',
-            )
-        if self._graph is None:
-            raise self._used('graph')
-        return self._graph
+        return self._had(self._graph, 'graph')
 
     @property
     def ends(self) -> list[Any]:
@@ -675,23 +664,17 @@ class Capture:
     @property
     def update(self) -> Update:
         """For a capture with ``update=graph``: how the graph was updated. Raises ClosedError before the end."""
-        if self._update is None:
-            raise self._used('update', 'update=graph')
-        return self._update
+        return self._had(self._update, 'update', 'update=graph')
 
     @property
     def relaned(self) -> Relaned:
         """Of a capture with ``lanes='auto'``: what became of its edges. Raises ClosedError before the end."""
-        if self._relaned is None:
-            raise self._used('relaned', "lanes='auto'")
-        return self._relaned
+        return self._had(self._relaned, 'relaned', "lanes='auto'")
 
     @property
     def fused(self) -> Fused:
         """Of a capture with ``fuse=``: which kernels became one. Raises ClosedError before the end."""
-        if self._fused is None:
-            raise self._used('fused', 'fuse=True')
-        return self._fused
+        return self._had(self._fused, 'fused', 'fuse=True')
 
     def close(self) -> None:
         """For a capture with ``into=``: give back the memory that its nodes use. A second call does nothing.
@@ -720,18 +703,14 @@ class Capture:
             UnsupportedCallError: the graph has decisions on the device, or is launched in parts; it is already on a
                 lane that may run at the same time; or it works on devices where the capture has no lane.
         """
-        self._must_be_open('embed()')
-        assert self._live is not None
-        embed(self._live, graph)
+        embed(self._opened('embed()'), graph)
 
     @property
     def recording(self) -> Recording:
         """The :class:`Recording` of the capture, which is complete after the block, also if the block failed.
 
         Raises ClosedError before the block is entered."""
-        if self._live is None:
-            raise self._used('recording')
-        return self._live.recording
+        return self._had(self._live, 'recording').recording
 
     @reports_refusal
     def fork(self, n: int | None = None, *, priority: Priority = None, devices: Devices = None) -> Fork:
@@ -777,9 +756,7 @@ class Capture:
             UnmatchedError: the stream is not in this capture.
             ClosedError: the capture is not open.
         """
-        self._must_be_open('join()')
-        live = self._live
-        assert live is not None
+        live = self._opened('join()')
         stream = getattr(stream, 'stream', stream)
         if not hasattr(stream, 'ptr'):
             raise TypeError(f'expected a stream, got {type(stream).__name__}')
@@ -883,11 +860,13 @@ class Capture:
         """
         return decisions.cases(self._deciding('switch()'), index, count, sys._getframe(1))
 
-    @reports_refusal
-    def _deciding(self, call: str) -> OpenCapture:
+    def _opened(self, call: str) -> OpenCapture:
+        """The capture, which has to be open."""
         self._must_be_open(call)
         assert self._live is not None
         return self._live
+
+    _deciding = reports_refusal(_opened)
 
     def _must_be_open(self, call: str) -> None:
         if self._state != 'open':
@@ -908,6 +887,12 @@ class Capture:
                 remedy='Fork and join the inner capture, or leave its block first.',
             )
 
+    def _had(self, value: _R | None, what: str, option: str = '') -> _R:
+        """What there is by now. Raises ClosedError where that is nothing."""
+        if value is None:
+            raise self._used(what, option)
+        return value
+
     def _used(self, what: str, option: str = '') -> errors.ClosedError:
         """The error for a use of the capture before or after its time, or of what only ``option`` makes."""
         if self._state in ('new', 'entering'):
@@ -920,6 +905,9 @@ class Capture:
         elif self._state == 'failed':
             rule = 'The capture failed and made no graph.'
             remedy = 'Repair what failed, and open a new one: `with ck.capture() as cap:`.'
+        elif what == 'graph':
+            rule = 'This capture has recorded into a graph of yours (`into=`), and has none of its own.'
+            remedy = 'Instantiate yours, and keep this capture: it holds the memory of what it recorded.'
         elif option:
             rule, remedy = f'The capture was opened without `{option}`.', f'Open it with `ck.capture({option})`.'
         else:
