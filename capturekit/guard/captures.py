@@ -12,7 +12,7 @@ whether the rest runs, or into another graph, if the host does. All other lanes 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -124,15 +124,14 @@ def end_driver_capture(live: OpenCapture) -> int:
         raise
 
 
-def emptied(device: Any, bodies: Iterable[int], decided: dict[int, list[int]]) -> None:
-    """Destroy the nodes in bodies of conditional nodes. A conditional node stays, with empty bodies: a graph whose
-    condition has lost its node can't be instantiated any more."""
-    for body in bodies:
-        for node in reversed(device.graph_nodes(body)):
-            if node in decided:
-                emptied(device, decided[node], decided)
-            else:
-                device.node_destroy(node)
+def emptied(device: Any, graph: int, decided: dict[int, list[int]], first: int = 0) -> None:
+    """Destroy the nodes of a graph, from number ``first`` on. A conditional node stays, with empty bodies and without
+    edges: a graph whose condition has lost its node can't be instantiated any more."""
+    for node in reversed(device.graph_nodes(graph)[first:]):
+        if node not in decided:
+            device.node_destroy(node)
+        for body in decided.get(node, ()):
+            emptied(device, body, decided)
 
 
 def in_body(live: OpenCapture) -> bool:

@@ -313,7 +313,7 @@ class Bodies:
     def _take_out(self, live: OpenCapture, decision: Decision, body: int) -> None:
         """Empty a body that has ended. A loop gets the end of a pass, after which no other one follows."""
         device, recording, trace = live.platform.device, live.recording, live.trace
-        emptied(device, [body], live.decisions.bodies)
+        emptied(device, body, live.decisions.bodies)
         if decision.decides == 'while':
             with self.state.lock, current_for_now(live.platform.cupy.cuda, live.origin):
                 self.parts.begin(live, body)

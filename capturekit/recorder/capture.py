@@ -24,7 +24,7 @@ from capturekit.driver.cuda import Platform, current
 from capturekit.graph.executable import Graph
 from capturekit.graph.extending import EXTENSIONS
 from capturekit.guard import GUARD, OpenCapture, close_recording, new_recording, tell_listeners
-from capturekit.guard.captures import driver_mode, end_driver_capture, in_body, join_for_good
+from capturekit.guard.captures import driver_mode, emptied, end_driver_capture, in_body, join_for_good
 from capturekit.guard.conditional_bodies import without_a_body
 from capturekit.guard.line_trace import TRACING, Trace
 from capturekit.guard.manual_captures import Unlaunched
@@ -51,7 +51,7 @@ from capturekit.model.skipped_exits import CertainExit
 from capturekit.model.source_line import Place, here
 from capturekit.recorder import conditional as decisions
 from capturekit.recorder.block_source import forbid_suspension
-from capturekit.recorder.embed import EmbedTarget, embed, take_out, target
+from capturekit.recorder.embed import EmbedTarget, embed, target
 from capturekit.recorder.embed import check as check_target
 from capturekit.recorder.forks import LANE_STREAMS, Assignment, Devices, Fork, Priority, on_lanes
 from capturekit.recorder.options import MODES, CaptureOptions, CheckedOptions, check_capture, reports_refusal
@@ -588,7 +588,7 @@ class Capture:
             outcome.attempt(self._lease.release)
             if self._into is not None and not live.lost and not live.parts.spoilt:
                 into = self._into
-                outcome.attempt(lambda: take_out(live.platform.device, into, live.decisions.bodies))
+                outcome.attempt(lambda: emptied(live.platform.device, into.handle, live.decisions.bodies, into.count))
         if self._into is not None and outcome.error is not None and (live.lost or live.parts.spoilt):
             outcome.error.add_note(_SPOILT if live.parts.spoilt else _DESTROYED)
         if outcome.body_error is not None:
