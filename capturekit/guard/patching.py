@@ -5,7 +5,7 @@ The first :func:`Installation.install` puts all wrappers in place, or, if one fa
 
 CuPy's extension types refuse ``setattr``. Their methods are looked up in a dictionary like any type's, which
 ``gc.get_referents`` reaches; writing there and telling the interpreter that the type was modified replaces a method for
-Python callers (CuPy's own C-level calls don't go through it). Rows of that kind are marked ``sealed``."""
+Python callers (CuPy's own C-level calls don't go through it)."""
 
 from __future__ import annotations
 
