@@ -228,7 +228,6 @@ class LintGuard(Policy):
     """
 
     records = False
-    calls_only = True
     #: The capture that the run stands for.
     live: OpenCapture
 
@@ -503,8 +502,6 @@ class Witness(PolicyOfAll):
     ``tell`` is the function that a :class:`LintGuard` reports to. A refusal that ``strict=False`` could not adapt is
     raised: the capture ends there. A witness stands below the policies of linted functions.
     """
-
-    calls_only = True
 
     def __init__(self, guard: Components, tell: Callable[[CaptureError, str | None], None]) -> None:
         super().__init__(guard)

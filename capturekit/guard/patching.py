@@ -192,7 +192,7 @@ def _maker(original: Any, verb: Callable[..., Any], inside: Any) -> staticmethod
     new: Any = getattr(original, '__func__', original)
 
     def __new__(cls: Any, *args: Any, _no_init: bool = False, **kwargs: Any) -> Any:
-        if _no_init or inside.active() or inside.calls_only:
+        if _no_init or inside.active() or inside.eager:
             return new(cls, *args, _no_init=_no_init, **kwargs)
         return verb(new, cls, *args, **kwargs)
 
@@ -206,7 +206,7 @@ class _Asked:
         self._original, self._verb, self._inside = original, verb, inside
 
     def __bool__(self) -> bool:
-        if self._inside.active() or self._inside.calls_only:
+        if self._inside.active() or self._inside.eager:
             return self._original
         return bool(self._verb(self._original))
 
@@ -302,9 +302,9 @@ class Inside(threading.local):
         return self
 
     @property
-    def calls_only(self) -> bool:
-        """Whether the policy knows nothing of arrays that are made, and of CuPy's switches."""
-        return self.policy is not None and bool(self.policy.calls_only)
+    def eager(self) -> bool:
+        """Whether nothing is recorded, so that arrays that are made, and CuPy's switches, are not asked about."""
+        return self.policy is not None and not self.policy.records
 
 
 class Installation:

@@ -30,8 +30,6 @@ class Policy:
     holds = True
     #: Whether a capture is open in the driver. Else the run is eager, and only the ledger is kept.
     records = True
-    #: Whether arrays that are made, and CuPy's switches, are not asked about.
-    calls_only = False
 
     def met(self, error: CaptureError, again: Callable[[], Any] | None = None, live: Any = None) -> None:
         """Take a refusal, after which the verb goes on. ``again`` judges once more, as with ``strict=False``; ``live``

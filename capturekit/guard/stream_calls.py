@@ -255,7 +255,7 @@ class StreamWork(CallsOnStreams):
     def launching(self, upload: bool, ptr: int) -> None:
         """Judge the launch or upload of a capturekit graph on a stream, before it is made."""
         policy = self.state.inside.policy
-        if policy is not None and (self.state.mine() is None or not policy.calls_only):
+        if policy is not None and (self.state.mine() is None or not policy.holds):
             policy.launching(upload, ptr)
             return
         operation, call = (_O.GRAPH_UPLOAD, 'Graph.upload()') if upload else (_O.GRAPH_LAUNCH, 'Graph.launch()')
