@@ -151,22 +151,20 @@ class Arrays(CallsOnStreams):
         mine, kind = self.state.mine(), self.state.platform.cupy.ndarray
         if mine is None or isinstance(obj, kind):
             return original(obj, *args, **kwargs)
+        of_host = not hasattr(obj, '__cuda_array_interface__') and not _is_scalar(obj)
         if mine.memory is None:
-            of_host = not hasattr(obj, '__cuda_array_interface__') and not _is_scalar(obj)
             if of_host and not _holds_arrays(obj, kind):
                 self._refuse_values(mine, obj, 'cupy.array()')
             return original(obj, *args, **kwargs)
         with self.state.lock:
             self.verdicts.check(mine)
-            if hasattr(obj, '__cuda_array_interface__'):
+            if not of_host:
                 return original(obj, *args, **kwargs)
             if _holds_arrays(obj, kind):
                 flat = list(_flat(obj))
                 if _by_table(flat, getattr(flat[0], 'dtype', None), kind) and _nested_shape(obj) is not None:
                     joined = self.state.installation.originals['cupy._core.concatenate_method']
                     obj = self.arrays_joined(joined, [one.reshape(-1) for one in flat], 0).reshape(_nested_shape(obj))
-                return original(obj, *args, **kwargs)
-            if _is_scalar(obj):
                 return original(obj, *args, **kwargs)
             array = self.constant(mine, lambda: original(obj, *args, **kwargs), 'cupy.array()')
         return array.copy(order='K')  # the work may change it, but every launch must start from the upload
