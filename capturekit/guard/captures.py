@@ -213,13 +213,11 @@ class Parts:
             self.end_part(live)
             self.go_on(live, before, at)
 
-    def cut_on_host(self, live: OpenCapture, at: Place | None, *why: str) -> Part:
-        """End this part, and continue in another graph; return the part that ended. ``why``: as in
-        :meth:`leave_lanes`."""
+    def cut_on_host(self, live: OpenCapture, at: Place | None, *why: str) -> None:
+        """End this part, and continue in another graph. ``why``: as in :meth:`leave_lanes`."""
         before = self.leave_lanes(live, at, *why)
-        ended = self.end_part(live)
+        self.end_part(live)
         self.go_on(live, before, at)
-        return ended
 
     def _record_check(self, live: OpenCapture, array: Any, value: Any, at: Place | None, condition: int) -> None:
         """Record a check on the origin, whose device is current, after all work so far.
@@ -233,7 +231,7 @@ class Parts:
                 array = copied
             self.checks_of(live).record(array, value, at, condition)
 
-    def end_part(self, live: OpenCapture) -> Part:
+    def end_part(self, live: OpenCapture) -> None:
         """End this part and the driver's capture of it; the next part is not begun yet."""
         plan, part = self.plan_of(live), self.part_of(live)
         with self.state.inside:
@@ -242,7 +240,6 @@ class Parts:
         part.checks = len(plan.checks.made) if plan.checks is not None else 0
         plan.steps.append(part)
         live.parts.current, live.parts.check_node = Part(), 0
-        return part
 
     def leave_lanes(
         self, live: OpenCapture, at: Place | None, what: str = 'A host read while lanes are open', rule: str = _CHECKED

@@ -175,7 +175,7 @@ class Checks:
         self._words = memoryview(self._ring)
         memory.keep_pinned(self._pinned)
 
-    def record(self, array: Any, value: NDArray[Any], at: Place | None, condition: int) -> Check:
+    def record(self, array: Any, value: NDArray[Any], at: Place | None, condition: int) -> None:
         """Record, on the current stream, the check that ``array`` (contiguous) holds ``value``."""
         if len(self.made) >= _MOST:
             raise errors.HostReadError(
@@ -196,7 +196,6 @@ class Checks:
         compiled(self._platform, 'capturekit_check', _DEFINED + DECLARED + _CHECKS, _check)(
             (blocks,), (_THREADS,), (flat, assumed, *words, self.state, ring, np.uint64(condition))
         )
-        return made
 
     def complete(self) -> None:
         """Finish: no check will be added."""
