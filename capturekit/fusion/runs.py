@@ -276,16 +276,15 @@ def conflict(run: Run, memory: Sequence[Access] | None) -> bool:
 
 
 def as_elements(item: Item, now: Sequence[Run]) -> Elementwise | None:
-    """A copy as work on the elements that a run has in a register; None if no run has what is copied. Of one element it
-    is only the dtype that the run tells: a kernel that reads the copy can make it then."""
+    """A copy as work on the elements that a run has in a register; None if no run has what is copied."""
     if item.copying is None or item.copies is None:
         return None
     to, source, nbytes = item.copies
     for run in reversed(now):
         for key, use in run.used.items():
-            size, one = np.dtype(key.dtype).itemsize, not any(key.strides)
-            count = 1 if one else prod(key.shape)
-            dense = one or (key.shape, key.strides) == ((count,), (size,))
+            size = np.dtype(key.dtype).itemsize
+            count = prod(key.shape)
+            dense = (key.shape, key.strides) in (((), ()), ((count,), (size,)))
             # memory that is read as a truth value may hold other numbers, of which a register has not all bits
             every_bit = key.dtype != 'bool' or not use.reads
             aligned = to % size == source % size == 0

@@ -63,14 +63,6 @@ def test_which_copies_kernels_do(nodes: list[Item], kernels: list[tuple[int, ...
     assert fused(nodes, []) == kernels
 
 
-def test_one_element_is_copied_by_the_kernel_that_reads_the_copy() -> None:
-    """As conjugate gradients do after a step. The kernel before has read what is copied, and so tells its dtype."""
-    new, old = (ElementOperand('float32', BASE + block * BLOCK, (N,), (0,)) for block in (1, 2))
-    before, after = item(0, array(3), new, old, to(3)), item(2, array(5), old, to(6))
-    assert fused([before, moved(1, 2, 1, 4), after], []) == [(1, 2)]
-    assert fused([before, moved(1, 2, 1, 2), after], []) == []
-
-
 # -- copies that a run could do without, where what they write is seen ---------------------------------------------
 
 
