@@ -477,9 +477,12 @@ def _settled(known: Definition, lines: Sequence[_Line]) -> list[list[dict[Key, b
 def fusion_of(known: Definition) -> Fusion:
     """Find what of a definition can become fused kernels. Reductions may take in the kernels in front of them."""
     does = ['it is a reduction' if isinstance(one, Reduction) else one for one in known.does]
+    fronts = {pair.nodes[0] for pair in known.halves}
+    fronts |= {n for n, one in enumerate(known.does) if isinstance(one, Reduction)}
 
     def item(n: int) -> Item:
-        return Item(n, does[n] or 'it is no kernel', known.memory[n], known.copies.get(n), known.copying)
+        what = does[n] or 'it is no kernel'
+        return Item(n, what, known.memory[n], known.copies.get(n), known.copying, n in fronts)
 
     lines = [_Line([item(n) for n in numbers]) for numbers in lines_of(known.order)]
     stores = _settled(known, lines)

@@ -13,7 +13,7 @@ element writes its result. So nobody in the kernel may read from memory what it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import prod
@@ -97,6 +97,8 @@ MOST_BYTES = 3500
 MOST_ONES = 8
 #: The largest number, a complex one.
 _NUMBER = 16
+#: Beyond every place of a line.
+_NEVER = 1 << 62
 _ARRANGED = 'it uses memory of the run in another arrangement'
 _GONE = 'it uses memory again that the run has used for something else'
 _READ = 'it changes an element that every thread reads'
@@ -150,6 +152,7 @@ class Item:
 
     ``memory`` is all that it touches; None where that is not known. ``copies``: of a copy of bytes on the device, where
     to, where from, and how many. ``copying``: by a dtype the operation that does such a copy element by element.
+    ``reduces``: it is a reduction, which may take in the run in front of it.
     """
 
     number: int
@@ -157,6 +160,7 @@ class Item:
     memory: Sequence[Access] | None
     copies: tuple[int, int, int] | None = None
     copying: Callable[[str], Any] | None = None
+    reduces: bool = False
 
 
 @dataclass
@@ -164,12 +168,14 @@ class Run:
     """Members, by their places in the line, and the elements that they use.
 
     ``does`` is what each member does as a part of the run. ``operands`` has for each member the elements of its
-    operands, in their order; None for numbers. ``spread`` are the places of members whose work is spread.
+    operands, in their order; None for numbers. ``spread`` are the places of members whose work is spread. ``until`` is
+    the place of the node at which the run ended: it could be moved to any place before that.
     """
 
     members: list[int] = field(default_factory=list)
     does: list[Elementwise] = field(default_factory=list)
     spread: set[int] = field(default_factory=set)
+    until: int = _NEVER
     used: dict[Key, Used] = field(default_factory=dict)
     operands: list[tuple[Key | None, ...]] = field(default_factory=list)
     #: By the elements as they are in memory those that the run has in their place now.
@@ -275,11 +281,15 @@ def conflict(run: Run, memory: Sequence[Access] | None) -> bool:
 # CuPy copies an array that lies in one piece (``y[...] = x``, ``x.copy()``) by a node that copies bytes.
 
 
+#: Dtypes that move so many bytes as one element, whatever they are.
+_WORDS = {1: 'uint8', 2: 'uint16', 4: 'uint32', 8: 'uint64'}
+_NAME = 'cupy_copy'
+
+
 def as_elements(item: Item, now: Sequence[Run]) -> Elementwise | None:
     """A copy as work on the elements that a run has in a register; None if no run has what is copied."""
-    if item.copying is None or item.copies is None:
-        return None
-    to, source, nbytes = item.copies
+    assert item.copies is not None
+    _to, source, nbytes = item.copies
     for run in reversed(now):
         for key, use in run.used.items():
             size = np.dtype(key.dtype).itemsize
@@ -287,18 +297,39 @@ def as_elements(item: Item, now: Sequence[Run]) -> Elementwise | None:
             dense = (key.shape, key.strides) in (((), ()), ((count,), (size,)))
             # memory that is read as a truth value may hold other numbers, of which a register has not all bits
             every_bit = key.dtype != 'bool' or not use.reads
-            aligned = to % size == source % size == 0
-            if dense and (key.address, count * size) == (source, nbytes) and use.gone < 0 and every_bit and aligned:
-                shape, strides = ((count,), (size,)) if count > 1 else ((), ())
-                output = ElementOperand(key.dtype, to, shape, strides, None, False, True, True)
-                operands = ElementOperand(key.dtype, source, shape, strides), output
-                return Elementwise('cupy_copy', item.copying(key.dtype), operands, True)
+            if dense and (key.address, count * size) == (source, nbytes) and use.gone < 0 and every_bit:
+                return _copy(item, key.dtype, count)
     return None
+
+
+def as_one_element(item: Item) -> Elementwise | None:
+    """A copy of a few bytes as work on one element."""
+    assert item.copies is not None
+    dtype = _WORDS.get(item.copies[2])
+    return _copy(item, dtype, 1) if dtype is not None else None
+
+
+def _copy(item: Item, dtype: str, count: int) -> Elementwise | None:
+    if item.copying is None or item.copies is None:
+        return None
+    to, source, _nbytes = item.copies
+    size = np.dtype(dtype).itemsize
+    shape, strides = ((count,), (size,)) if count > 1 else ((), ())
+    if to % size or source % size:
+        return None
+    output = ElementOperand(dtype, to, shape, strides, None, False, True, True)
+    return Elementwise(_NAME, item.copying(dtype), (ElementOperand(dtype, source, shape, strides), output), True)
 
 
 # -- work on one element as a part of a kernel over many, as the quotient of two sums that scales an array ------------
 #
-# Each thread of the kernel does it, which takes less time than a kernel of its own, and has the result in a register.
+# Each thread of the kernel does it, which takes less time than a kernel of its own. A kernel that reads the result has
+# it in a register. A kernel that has nothing to do with it can do it as well: it only has to run when the work may be
+# done.
+
+
+#: So many runs on either side are looked at for work that nobody in them reads.
+_BESIDE = 8
 
 
 def _is_one(run: Run) -> bool:
@@ -337,6 +368,53 @@ def with_ones(run: Run, ones: Sequence[Run], size: int) -> Run | str:
     return run
 
 
+def ridden(runs: Sequence[Run], line: Sequence[Item]) -> list[Run]:
+    """Runs where those over many elements do the work of runs of one element, if they can be moved to one place.
+
+    A run that a reduction may take in does only what can be moved to the reduction.
+    """
+    left = list(runs)
+    for one in runs:
+        if not _is_one(one):
+            continue
+        at = next(n for n, run in enumerate(left) if run is one)
+        for n in _beside(at, len(left)):
+            run = left[n]
+            taken = run.until < len(line) and line[run.until].reduces and one.until <= run.until
+            whole = _together(run, one) if run.size > 1 and not taken else None
+            if whole is not None:
+                left[n] = whole
+                del left[at]
+                break
+    return left
+
+
+def _beside(at: int, count: int) -> Iterator[int]:
+    """The numbers of the runs around one, later ones first."""
+    yield from range(at + 1, min(at + 1 + _BESIDE, count))
+    yield from range(at - 1, max(at - 1 - _BESIDE, -1), -1)
+
+
+def _together(run: Run, one: Run) -> Run | None:
+    """A run over many elements and one of one element in one place; None where that can not be.
+
+    Where each can be moved behind the other, neither touches what the other one writes.
+    """
+    until = min(run.until, one.until)
+    if max(*run.members, *one.members) >= until:
+        return None
+    steps = [(place, does, place in run.spread) for place, does in zip(run.members, run.does)]
+    steps += [(place, _spread(does, run.size), True) for place, does in zip(one.members, one.does)]
+    made = Run()
+    for place, does, spread in sorted(steps, key=lambda step: step[0]):
+        grown = made.joined(place, does, spread)
+        if isinstance(grown, str):
+            return None
+        made = grown
+    made.until = until
+    return made
+
+
 #: So many runs are looked at for each node.
 MOST_OPEN = 8
 
@@ -360,10 +438,11 @@ def runs_of(line: Sequence[Item], alone: Collection[int] = ()) -> FusionPlan:
     division = _Division(alone)
     for place, item in enumerate(line):
         division.take(place, item)
-    several = [run for run in division.made if len(run.members) > 1 or run.joins]
+    made = ridden(division.made, line)
+    several = [run for run in made if len(run.members) > 1 or run.joins]
     found = [run for run in several if any(line[place].copies is None for place in run.members)]
     inside = {place for run in found for place in run.members}
-    for run in division.made:
+    for run in made:
         if len(run.members) == 1 and not run.joins:
             division.why.setdefault(run.members[0], 'no elementwise kernel of the same elements is next to it')
     return FusionPlan(found, {place: text for place, text in division.why.items() if place not in inside})
@@ -381,14 +460,21 @@ class _Division:
     def take(self, place: int, item: Item) -> None:
         """Put the next node into a run, and end the runs that can not be moved behind it."""
         chosen, does = None, item.does
-        if isinstance(does, str):
-            does = as_elements(item, self._now) or does
+        if isinstance(does, str) and item.copies is not None:
+            does = as_elements(item, self._now) or as_one_element(item) or does
         if isinstance(does, str):
             self.why[place] = does
         else:
             chosen = self._chosen(place, does, item.memory)
-        left = [run for run in self._now if run is not chosen and not conflict(run, item.memory)]
-        self._now = [*left, *([] if chosen is None else [chosen])][-MOST_OPEN:]
+        for run in self._now:
+            if run is not chosen and conflict(run, item.memory):
+                run.until = place
+        self._now = [run for run in self._now if run is chosen or run.until != place]
+        if chosen is not None:
+            self._now = [*(run for run in self._now if run is not chosen), chosen]
+        for run in self._now[:-MOST_OPEN]:
+            run.until = place + 1
+        self._now = self._now[-MOST_OPEN:]
 
     def _chosen(self, place: int, does: Elementwise, memory: Memory) -> Run | None:
         """The run that takes a node as its last member, which is then in it: a new one where no other does; or None."""

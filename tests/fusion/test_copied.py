@@ -54,9 +54,12 @@ LARGE, LATER = item(1, array(3), to(4)), item(2, array(0), to(3))
         # a byte that stands for a truth value and is only read may hold another number than 0 and 1
         ([TRUTHS[0], moved(1, 2, 0, N)], []),
         ([TRUTHS[1], moved(1, 2, 1, N)], [(0, 1)]),
-        # copies alone are no kernel
+        # copies alone are no kernel; one word is copied beside other work
         ([moved(0, 1, 0, 8), moved(1, 3, 2, 8)], []),
-        ([moved(0, 1, 0, 8), LARGE], []),
+        ([moved(0, 1, 0, 8), LARGE], [(0, 1)]),
+        ([moved(0, 1, 0, 4), LARGE], [(0, 1)]),
+        ([moved(0, 1, 0, 12), LARGE], []),
+        ([moved(0, 1, 0, 8, 4), LARGE], []),
     ],
 )
 def test_which_copies_kernels_do(nodes: list[Item], kernels: list[tuple[int, ...]]) -> None:

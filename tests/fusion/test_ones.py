@@ -6,7 +6,7 @@ import pytest
 
 from capturekit.fusion.elementwise import ARRAY, ElementOperand, ElementOperation, Elementwise, OperationParameter
 from capturekit.fusion.fused_kernel import FusedKernel, FusedPlace
-from capturekit.fusion.runs import MOST_ONES, Item
+from capturekit.fusion.runs import MOST_ONES, MOST_OPEN, Item
 from tests.fusion.test_runs import BASE, BLOCK, N, array, fused, fusion, item, memory, other, to
 
 
@@ -36,11 +36,13 @@ PART = ElementOperand('float32', BASE + 3 * BLOCK, (1,), (4,), None, False, True
 MASKED = ElementOperand('float32', BASE + 2 * BLOCK, (1,), (4,), None, True, True)
 OVER = item(1, array(3), every(2), to(0))
 COPIED = one(0), to_one(1)
-COPY, LARGE = item(0, *COPIED), item(1, array(3), to(4))
+COPY, LARGE, LARGE_FIRST = item(0, *COPIED), item(1, array(3), to(4)), item(0, array(3), to(4))
+ANOTHER, TOTAL = item(3, one(8), to_one(9)), other(3, array(4), to_one(8))
 AFTER_A_LARGE = [item(0, array(3), to(6)), item(1, one(0), to_one(2)), item(2, array(6), every(2), to(4))]
 
 #: Nodes in a row, blocks that are free, and the nodes of each kernel.
 FUSED: dict[str, tuple[list[Item], list[int], list[tuple[int, ...]]]] = {
+    # computed by each thread
     'the value is read': ([QUOTIENT, SCALED], [2], [(0, 1)]),
     'a value of a value': ([QUOTIENT, item(1, one(2), to_one(2)), LATER], [], [(0, 1, 2)]),
     'the thread of the first element may write before others read': ([item(0, one(2), to_one(2)), SCALED], [], []),
@@ -55,7 +57,15 @@ FUSED: dict[str, tuple[list[Item], list[int], list[tuple[int, ...]]]] = {
     'an array has the value in it': ([item(0, one(0), PART), item(1, array(3), every(1), to(4))], [], []),
     'two values': ([QUOTIENT, item(1, one(0), to_one(5)), item(2, every(2), every(5), to(4))], [2, 5], [(0, 1, 2)]),
     'a value behind an array': (AFTER_A_LARGE, [2], [(0, 1, 2)]),
-    'its result is not read': ([COPY, LARGE], [], []),
+    # done beside other work
+    'before it': ([COPY, LARGE], [], [(0, 1)]),
+    'behind it': ([LARGE_FIRST, item(1, *COPIED)], [], [(0, 1)]),
+    'it writes what the work reads': ([item(0, array(3), every(1), to(4)), item(1, *COPIED)], [], []),
+    'its result is read in between': ([COPY, other(1, one(1), to(7)), item(2, array(3), to(4))], [], []),
+    "the work's result is read in between": ([LARGE_FIRST, other(1, array(4), to(7)), item(2, *COPIED)], [], []),
+    'something else is read in between': ([LARGE_FIRST, other(1, array(8), to(7)), item(2, *COPIED)], [], [(0, 2)]),
+    'the first is read before the next is made': ([COPY, LARGE, other(2, one(1), to(7)), ANOTHER], [], [(0, 1)]),
+    'a second one': ([COPY, LARGE, other(2, one(10), to(7)), ANOTHER], [], [(0, 1, 3)]),
 }  # fmt: skip
 
 
@@ -80,6 +90,8 @@ def test_its_result_is_written_if_somebody_sees_it() -> None:
     assert place is not None and place.one and (place.loads, place.stores) == (False, True)
     assert place_of([QUOTIENT, SCALED, other(2, one(2), to(5))], [2], 2) == place
     assert place_of([QUOTIENT, SCALED], [2], 2) is None
+    copied = place_of([COPY, LARGE], [], 1)
+    assert copied is not None and copied.one and copied.stores
 
 
 def test_two_kernels_that_read_it_are_both_fused() -> None:
@@ -106,9 +118,25 @@ def test_each_thread_does_so_much_work_at_most() -> None:
         assert fused([*line, item(count, array(3), every(2), to(4))], [2]) == together
 
 
+def test_a_kernel_that_was_lost_sight_of_is_not_moved() -> None:
+    """So many can be moved at a time; of others it is not known what needs its order with them."""
+    sizes = [item(n, array(20 + n, (2 + n,)), to(40 + n, shape=(2 + n,))) for n in range(MOST_OPEN)]
+    again = [item(n, array(40 + n, (2 + n,)), to(40 + n, shape=(2 + n,))) for n in range(1, MOST_OPEN)]
+    more = item(0, array(60, (2,)), to(61, shape=(2,)))
+    nodes = [*sizes, LARGE_FIRST, *again, more, Item(0, 'unknown', None), item(1, *COPIED)]
+    assert all(len(nodes) - 1 not in found for found in fused(nodes, []))
+
+
 def test_a_copied_element_is_read_where_it_was() -> None:
     copy = Item(0, Elementwise('cupy_copy', 'copy', COPIED, True), memory(*COPIED))
     nodes = [copy, item(1, one(1), to_one(2)), LATER]
     (found,) = fusion(nodes, [1, 2]).kernels
     assert (found.nodes, found.copies) == ((1, 2), (0,)) and not any(place.pieces for place in found.kernel.places)
     assert found.kernel.places[0].address == BASE
+
+
+def test_it_does_not_keep_a_reduction_from_what_is_in_front() -> None:
+    """The value is read before the reduction, so a kernel that makes it could not be moved there."""
+    for read, apart in ((1, []), (9, [(0, 1)])):
+        nodes = [COPY, LARGE, other(2, one(read), to(7)), TOTAL]
+        assert (fused(nodes, []), fused(nodes, [], reduces=(3,))) == ([(0, 1)], apart)

@@ -12,7 +12,8 @@ import pytest
 from capturekit.analysis.node_memory import FreeMemory
 from capturekit.driver.node_accesses import Access
 from capturekit.fusion.elementwise import ElementOperand, Elementwise, copying
-from capturekit.fusion.lines import Definition, Fusion, Liveness, fusion_of
+from capturekit.fusion.lines import Definition, Does, Fusion, Liveness, fusion_of
+from capturekit.fusion.reduction import Reduction
 from capturekit.fusion.runs import FusionPlan, Item, access_of, key_of, runs_of
 from capturekit.model.dag import Order
 
@@ -68,12 +69,14 @@ def row(count: int) -> Order:
 def fusion(
     nodes: Sequence[Item], free: Collection[int], edges: Sequence[tuple[int, int]] | None = None, **more: Any
 ) -> Fusion:
-    """What becomes of nodes in a row, or with other edges, where these blocks are free."""
+    """What becomes of nodes in a row, or with other edges, where these blocks are free. ``reduces``: reductions."""
+    does: list[Does] = [one.does for one in nodes]
+    for n in more.pop('reduces', ()):
+        does[n] = Reduction('sum', None, (array(0),), to(0))
     copies = {one.number: one.copies for one in nodes if one.copies is not None}
     more = {'copying': copying, **more}
     order = row(len(nodes)) if edges is None else Order(len(nodes), edges)
-    does, touched = [one.does for one in nodes], [one.memory for one in nodes]
-    return fusion_of(Definition(order, does, touched, pages(free), copies=copies, **more))
+    return fusion_of(Definition(order, does, [one.memory for one in nodes], pages(free), copies=copies, **more))
 
 
 def fused(nodes: Sequence[Item], free: Collection[int], **more: Any) -> list[tuple[int, ...]]:
