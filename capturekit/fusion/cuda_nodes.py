@@ -47,34 +47,22 @@ class CudaNodes:
     #: The operation that copies an element of a dtype.
     copy_operation = staticmethod(copying)
 
-    def graph_elementwise(self, g: int) -> dict[int, Elementwise | str]:
-        """What each kernel's node of a definition computes for each element, by its handle; or why that is not known.
-
-        Other nodes are left out.
-        """
-        known = operations()
-        found: dict[int, Elementwise | str] = {}
-        for info, function, arguments in self._kernels(g):
-            if arguments is None:
-                found[info.handle] = 'its arguments can not be read'
-                continue
-            operation = known.get(function, "it is not one of CuPy's elementwise kernels") if function else 'a library'
-            found[info.handle] = of_node(info.name, operation, arguments)
-        return found
-
-    def graph_reductions(self, g: int) -> dict[int, Reduction | str]:
-        """What each reduction kernel's node of a definition reduces, by its handle; or why it can not be fused.
-
-        Other nodes are left out.
-        """
-        known, blocks = reductions(), block_codes()
-        found: dict[int, Reduction | str] = {}
+    def graph_work(self, g: int) -> dict[int, Elementwise | Reduction | str]:
+        """What each kernel's node of a definition computes for each element or reduces, by its handle; or why it can
+        not be fused. Other nodes are left out."""
+        known, reducing, blocks = operations(), reductions(), block_codes()
+        found: dict[int, Elementwise | Reduction | str] = {}
         for info, function, arguments in self._kernels(g):
             if '_cub_' in info.name or ('cub' in info.name and 'educe' in info.name) or function in blocks:
                 does = of_block_node(info, blocks.get(function), arguments or ())
                 found[info.handle] = CUB if does is None else Rounded.of(CUB, does)
-            elif arguments is not None and function in known:
-                found[info.handle] = reduction_of_node(info, known[function], arguments)
+            elif arguments is None:
+                found[info.handle] = 'its arguments can not be read'
+            elif function in reducing:
+                found[info.handle] = reduction_of_node(info, reducing[function], arguments)
+            else:
+                other = "it is not one of CuPy's elementwise kernels" if function else 'a library'
+                found[info.handle] = of_node(info.name, known.get(function, other), arguments)
         return found
 
     def _kernels(self, g: int) -> Iterator[tuple[NodeInfo, int, list[Argument] | None]]:

@@ -65,21 +65,12 @@ class SimulatedNodes:
         """The operation that copies an element of a dtype."""
         return _Operation(_copy, frozenset({1}), ('copy', dtype))
 
-    def graph_elementwise(self, g: int) -> dict[int, Elementwise | str]:
-        """What each kernel's node of a definition computes for each element, by its handle; or why that is not known.
-
-        Other nodes are left out.
-        """
-        return {node.handle: _elementwise(node) for node in self._kernels(g)}
-
-    def graph_reductions(self, g: int) -> dict[int, Reduction | str]:
-        """What each reduction kernel's node of a definition reduces, by its handle. Other nodes are left out."""
-        found = {node.handle: _reduction(node) for node in self._kernels(g)}
-        return {handle: one for handle, one in found.items() if one is not None}
-
-    def _kernels(self, g: int) -> list[GraphNode]:
+    def graph_work(self, g: int) -> dict[int, Elementwise | Reduction | str]:
+        """What each kernel's node of a definition computes for each element or reduces, by its handle; or why it can
+        not be fused. Other nodes are left out."""
         with self._device._lock:
-            return [node for node in self._device._graph(g).nodes if node.kind == 'kernel']
+            kernels = [node for node in self._device._graph(g).nodes if node.kind == 'kernel']
+        return {node.handle: _reduction(node) or _elementwise(node) for node in kernels}
 
     def fused_function(self, kernel: FusedKernel | FusedReduction, names: tuple[str, ...]) -> tuple[str, Any]:
         """The name and the function of a fused kernel."""

@@ -141,15 +141,16 @@ class VariantRecorder:
     def _capture(self, seams_on: Any) -> Capture:
         given = self.options
         options = CheckedOptions(
+            strict=False,
+            rehearsal=self.variant.rehearsal,
+            lanes='auto' if self.relanes else None,
             check_races=False,
             pool=given.pool,
             memory=given.memory if self.shares else None,
-            memory_limit=given.memory_limit,
+            memory_limit=given.memory_limit if self.relanes else None,
+            temporaries='packed' if self.packs else 'shared',
         )
-        capture = Capture(
-            None, False, self.variant.rehearsal, False, False, 'auto' if self.relanes else None, False, options,
-            'packed' if self.packs else 'shared',
-        )  # fmt: skip
+        capture = Capture(None, options)
         capture._gates, capture._seams_on = self.gates, seams_on
         return capture
 

@@ -1,10 +1,10 @@
 """What happens to a call that reaches CuPy while a capture is open: it is refused, adapted, or let through.
 
-Every guarded entry point has a row in :mod:`capturekit.guard.entry_points`, which names a component and its method, the
-*verb*. The *ledger* (:mod:`capturekit.model.ledger`), which knows what is in which capture, says what the driver would
-answer. A call that would lose the capture, or be silently left out of the graph, raises before the driver is called;
-with ``strict=False`` it is *adapted*: replaced by its equivalent in a graph, if there is one, and noted. Then CuPy's
-original runs, and the ledger is updated. Wrappers are process-wide, decisions are made for each thread and stream.
+Every guarded entry point has a row in :mod:`capturekit.guard.entry_points`, which names its *verb*: a method of a
+component. The *ledger* (:mod:`capturekit.model.ledger`), which knows what is in which capture, says what the driver
+would answer. A call that would lose the capture, or be left out of it, raises before the driver is called; with
+``strict=False`` it is *adapted*: replaced by its equivalent in a graph, if there is one, and noted. Then the original
+runs, and the ledger is updated. Wrappers are process-wide, decisions are made for each thread and stream.
 """
 
 from __future__ import annotations
@@ -18,19 +18,17 @@ from capturekit.guard.allocators import Allocators, Uploads
 from capturekit.guard.arrays import Arrays
 from capturekit.guard.caller_streams import CallerStreams
 from capturekit.guard.captures import Captures, Parts
-from capturekit.guard.collectives import Collectives
 from capturekit.guard.conditional_bodies import Bodies
 from capturekit.guard.current_streams import CurrentStreams
 from capturekit.guard.effects import Effects, SwallowedRefusals, WithheldOutput
 from capturekit.guard.events import Events
-from capturekit.guard.host_waits import HostWaits
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.libraries import LibraryAccess, LibraryCalls
 from capturekit.guard.manual_captures import GraphInputs, ManualCaptures
 from capturekit.guard.open_capture import LISTENERS, OpenCapture, close_recording, new_recording, tell_listeners
 from capturekit.guard.random_draws import RandomDraws
 from capturekit.guard.state import State
-from capturekit.guard.stream_calls import StreamWork
+from capturekit.guard.stream_calls import Collectives, HostWaits, StreamWork
 from capturekit.guard.verdicts import Verdicts
 from capturekit.launch.plan import Feed
 from capturekit.model import errors
@@ -58,39 +56,26 @@ class Components:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        #: Decides on calls: refuses them, makes them wait, or makes them.
         self.verdicts = verdicts = Verdicts(state)
-        #: Captures begin and end.
         self.captures = captures = Captures(state)
-        #: Streams become lanes, and lanes are joined.
         self.lanes = lanes = self.kind_of_lanes(state)
-        #: Uploads of values of the host; each thread's allocator.
         self.uploads = uploads = Uploads(state, lanes)
         self.allocators = allocators = Allocators(state, verdicts, uploads)
-        #: Streams of a graphed function's caller.
         self.callers = callers = CallerStreams(state, verdicts, lanes)
-        #: A capture that is cut in parts; the bodies of conditional nodes.
         self.parts = parts = Parts(state, verdicts, allocators, lanes, uploads)
         self.bodies = bodies = Bodies(state, lanes, parts)
-        #: Which stream is current, and which device.
         self.streams = streams = self.kind_of_streams(state, verdicts, allocators, lanes, callers, parts)
-        #: Arrays from outside that graphs use whose captures were begun by hand; such captures.
         self.inputs = inputs = GraphInputs(state)
         self.manual = self.kind_of_manual(state, verdicts, captures, lanes, streams, inputs)
         given = state, verdicts, allocators, lanes, callers, uploads, parts, bodies, streams, inputs
-        #: Work on a stream that the call names, or on the legacy one; collectives of NCCL.
         self.work = work = StreamWork(*given)
-        self.collectives = Collectives(*given, work)
-        #: Events recorded and waited for, forks and joins of scopes; waits of the host.
+        self.collectives = Collectives(*given)
         self.events = self.kind_of_events(*given, work)
         self.waits = HostWaits(*given)
-        #: Values between host and device, arrays of other libraries; random numbers drawn by the host.
         self.arrays = self.kind_of_arrays(*given)
         self.draws = self.kind_of_draws(*given)
-        #: CuPy's vendor libraries, and their calls.
         self.libraries = LibraryAccess(state)
         self.calls = LibraryCalls(*given, self.libraries, self.waits)
-        #: What a graphed function does besides CuPy's work; refusals that handlers of logging swallow; files.
         self.effects = Effects(state, callers)
         self.swallowed = SwallowedRefusals(state)
         self.output = WithheldOutput()
@@ -165,11 +150,9 @@ class Guard(Components):
         """For a block, remember the values that this thread reads on the host; use the numbers in ``drawn`` again."""
         me, state = threading.get_ident(), self.state
         if state.mine() is not None:
+            rule = 'A rehearsal runs eagerly, and this thread has a capture open.'
             raise errors.UnmatchedError(
-                'ck.rehearse()',
-                location=here(),
-                rule='A rehearsal runs eagerly, and this thread has a capture open.',
-                remedy='Rehearse before the capture.',
+                'ck.rehearse()', location=here(), rule=rule, remedy='Rehearse before the capture.'
             )
         before = state.rehearsals.get(me)
 
@@ -200,8 +183,7 @@ GUARD = Guard(State())
 
 @contextmanager
 def watch() -> Iterator[None]:
-    """Keep the guard installed for a block, so that captures begun by hand (by the script's own ``begin_capture``) are
-    guarded, too."""
+    """Keep the guard installed for a block, so that captures begun by a script's own ``begin_capture`` are guarded."""
     with undoing() as undo:
         GUARD._install_until(undo, current())
         yield

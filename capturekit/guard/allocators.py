@@ -203,7 +203,6 @@ def _instruction() -> tuple[int, int]:
     return (id(frame), frame.f_lasti) if frame is not None else (0, 0)
 
 
-_O = Operation
 _SET_ALLOCATOR = 'cupy.cuda.memory._set_thread_local_allocator'
 #: Functions that only allocate and launch no work.
 ALLOCATE_ONLY = frozenset({'empty', 'empty_like'})
@@ -247,8 +246,7 @@ class Allocators:
         self.settle: Callable[[], bool] = lambda: False
 
     def refresh(self) -> None:
-        """Set this thread's allocator to that for work on its current stream, unless the user has set one of their
-        own."""
+        """Set this thread's allocator to that for its current stream, unless the user has set one of their own."""
         me, state = threading.get_ident(), self.state
         if me in self.foreign or not state.policy.records:
             return
@@ -266,8 +264,7 @@ class Allocators:
             set_allocator(self.kept.pop(me))
 
     def to_lane(self, live: OpenCapture, lane: Lane) -> None:
-        """The same where the current stream is this lane. The allocator is made once as long as it would be the
-        same."""
+        """The same where the current stream is this lane. The allocator is made once as long as it would be equal."""
         me, memory = threading.get_ident(), live.memory
         if me in self.foreign or memory is None:
             return
@@ -337,14 +334,12 @@ class Allocators:
         if mine is None or mine.memory is None or not self.state.policy.records:
             return original(allocator)
         me = threading.get_ident()
-        if mine.caller is not None and not isinstance(allocator, (Ours, type(None))):
-            if allocator == mine.memory.pool.malloc:
-                return self.refresh()
-            raise _own_memory('using_allocator()')
         if allocator is None or isinstance(allocator, Ours) or allocator == mine.memory.pool.malloc:
             # at the end of a `using_allocator` block, the allocator that it restores may be out of date
             self.foreign.discard(me)
             return self.refresh()
+        if mine.caller is not None:
+            raise _own_memory('using_allocator()')
         self.foreign.add(me)
         memory = mine.memory
 
@@ -381,14 +376,11 @@ class Allocators:
                     rule='This pool holds the memory of an open capture: recorded work still uses its free blocks.',
                     remedy='Free it after the graph is closed.',
                 )
-            verdict = self.verdicts.judge(_O.UNSAFE)
-        return self.verdicts.carry_out(verdict, entry.call, None, lambda: original(pool, *args, **kwargs))
+        return self.verdicts.unsafe(entry, original, pool, *args, **kwargs)
 
     def rule_for(self, live: OpenCapture, ptr: int, since: Place | None = None) -> tuple[Rule, int | None]:
-        """The rule for work on a stream outside of the capture, which became current at this line, and who is named.
-
-        The user does not know placeholders: the legacy stream is named, or, by the rule, another device.
-        """
+        """The rule for work on a stream outside of the capture, which became current at this line, and who is named: in
+        the place of a placeholder, which the user does not know, the legacy stream, or, by the rule, another device."""
         device = self.state.placeholders.get(ptr)
         if device not in (None, live.origin_device):
             return VARIANTS['work-on-another-device'], None
@@ -408,7 +400,7 @@ class Allocators:
                 return live.graph_memory.grow(size)
         with self.state.lock:
             ptr = self.state.current_stream().ptr
-            verdict = self.verdicts.judge(_O.WORK, stream=ptr)
+            verdict = self.verdicts.judge(Operation.WORK, stream=ptr)
             _stream, at = live.outside.held.get(ptr, (None, None))
             rule, named = self.rule_for(live, ptr, at)
             where = '' if named is not None else f' on device {self.state.placeholders[ptr]}'

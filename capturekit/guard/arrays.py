@@ -42,14 +42,6 @@ class _Exchanging(threading.local):
 _EXCHANGING = _Exchanging()
 
 
-class WithoutStream:
-    """An array of another library, without the stream that CuPy would wait for."""
-
-    def __init__(self, interface: dict[str, Any], owner: Any) -> None:
-        self.__cuda_array_interface__ = interface
-        self.owner = owner
-
-
 #: CuPy concatenates more arrays than this with one kernel, if they have fewer bytes each on average
 #: (``_concatenate`` in ``cupy/_core/_routines_manipulation.pyx``, 14.0 to 14.2).
 _JOINED, _SMALL = 8, 2 << 20
@@ -159,22 +151,20 @@ class Arrays(CallsOnStreams):
         mine, kind = self.state.mine(), self.state.platform.cupy.ndarray
         if mine is None or isinstance(obj, kind):
             return original(obj, *args, **kwargs)
+        of_host = not hasattr(obj, '__cuda_array_interface__') and not _is_scalar(obj)
         if mine.memory is None:
-            of_host = not hasattr(obj, '__cuda_array_interface__') and not _is_scalar(obj)
             if of_host and not _holds_arrays(obj, kind):
                 self._refuse_values(mine, obj, 'cupy.array()')
             return original(obj, *args, **kwargs)
         with self.state.lock:
             self.verdicts.check(mine)
-            if hasattr(obj, '__cuda_array_interface__'):
-                return original(self.exchanged(mine, obj), *args, **kwargs)
+            if not of_host:
+                return original(obj, *args, **kwargs)
             if _holds_arrays(obj, kind):
                 flat = list(_flat(obj))
                 if _by_table(flat, getattr(flat[0], 'dtype', None), kind) and _nested_shape(obj) is not None:
                     joined = self.state.installation.originals['cupy._core.concatenate_method']
                     obj = self.arrays_joined(joined, [one.reshape(-1) for one in flat], 0).reshape(_nested_shape(obj))
-                return original(obj, *args, **kwargs)
-            if _is_scalar(obj):
                 return original(obj, *args, **kwargs)
             array = self.constant(mine, lambda: original(obj, *args, **kwargs), 'cupy.array()')
         return array.copy(order='K')  # the work may change it, but every launch must start from the upload
@@ -293,20 +283,17 @@ class Arrays(CallsOnStreams):
         with self.state.lock:
             return [self.constant(live, functools.partial(original, one), 'index') for one in hosts]
 
-    def exchanged(self, live: OpenCapture, obj: Any) -> Any:
-        """Return an array of another library without its stream, for which CuPy would wait on the host."""
-        interface = dict(obj.__cuda_array_interface__)
-        named = interface.get('stream')
-        if named is None:
-            return obj
-        stream = self.streams.meant(int(named))
+    def ordered(self, live: OpenCapture, named: int) -> bool:
+        """Order the work of a capture after the stream that an array of another library names. False where CuPy can
+        wait for it on the host, as it does elsewhere."""
+        stream = self.streams.meant(named)
         lane = self.state.ledger.lane(stream)
         if lane is None or lane.capture is not live.capture:
             verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=stream)
             if verdict.answer.refused:
                 raise self.verdicts.refusal(verdict, _USE, stream, _EXCHANGE if lane is not None else None)
             if stream == named and stream not in live.outside.held:
-                return obj
+                return False
             self.streams.release(stream)
             self.state.own('cupy.cuda.runtime.streamSynchronize', stream)  # as CuPy would outside of captures
             self.streams.hold_again()
@@ -317,8 +304,7 @@ class Arrays(CallsOnStreams):
             at = here()
             self.lanes.wait_on(live, here_lane, self.lanes.record_on(live, lane, at), at)
             live.note('adapted', here_lane, f'exchange of an array became a join of lane {lane.number}', at)
-        interface['stream'] = None
-        return WithoutStream(interface, obj)
+        return True
 
     def memory_of_another(
         self, original: Callable[..., Any], ptr: int, size: int, owner: Any, device_id: int = -1
@@ -334,17 +320,16 @@ class Arrays(CallsOnStreams):
 
     def _settled(self, owner: Any) -> bool:
         """Whether the stream that an array names is ordered already, so that CuPy need not wait for it."""
-        kind = (self.state.platform.cupy.ndarray, WithoutStream)
+        kind = self.state.platform.cupy.ndarray
         interface = None if isinstance(owner, kind) else getattr(owner, '__cuda_array_interface__', None)
         if not interface or interface.get('stream') is None:
             return False
         if not self.state.installation.originals['cupy._util.CUDA_ARRAY_INTERFACE_SYNC']:
             return False
         with self.state.lock:
-            mine = self.verdicts.start()
+            mine, stream = self.verdicts.start(), int(interface['stream'])
             if mine is not None:
-                return self.exchanged(mine, owner) is not owner
-            stream = int(interface['stream'])
+                return self.ordered(mine, stream)
             verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=stream)
             if self.state.ledger.lane(stream) is not None and verdict.answer.refused:
                 raise self.verdicts.refusal(verdict, _USE, stream, _EXCHANGE)

@@ -128,29 +128,25 @@ class CallWatch:
     @property
     def idle(self) -> bool:
         """Whether no capture is open."""
-        follower = self._follower
-        return follower is None or follower.idle
+        return (follower := self._follower) is None or follower.idle
 
     def before(self, call: ApiCall) -> None:
         """Hear that a call is about to be made."""
-        follower = self._follower
-        if follower is not None:
+        if (follower := self._follower) is not None:
             if call.operation is Operation.BEGIN_CAPTURE:
                 self._hold()
             self._hear(lambda: follower.before(call))
 
     def after(self, call: ApiCall, code: int) -> None:
         """Hear what a call was answered."""
-        follower = self._follower
-        if follower is not None:
+        if (follower := self._follower) is not None:
             self._hear(lambda: follower.after(call, code))
             if call.operation is Operation.BEGIN_CAPTURE and code:
                 self._release()
 
     def worked(self, stream: int) -> bool:
         """Hear that work was given to a stream."""
-        follower = self._follower
-        return follower is not None and follower.worked(stream)
+        return (follower := self._follower) is not None and follower.worked(stream)
 
     def failed(self, failure: BaseException) -> None:
         """Hear that a call could not be told of: the watch is over, and the program goes on."""

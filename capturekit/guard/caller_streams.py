@@ -65,9 +65,8 @@ class CallerStreams:
             return original(one, two)
 
     def is_callers(self, live: OpenCapture | None, ptr: int, call: str) -> bool:
-        """Whether a handle is that of the stream that was current at the call, which the origin replaces.
-
-        Raises UnsupportedCallError for the null stream if another stream was current, also on another device."""
+        """Whether a handle is that of the stream that was current at the call, which the origin replaces. Raises
+        UnsupportedCallError for the null stream if another stream was current, also on another device."""
         if live is None or live.caller is None:
             return False
         legacy = ptr in LEGACY_HANDLES
@@ -89,14 +88,8 @@ class CallerStreams:
 
     def not_recorded(self, call: str, ptr: int | None, rule: str, remedy: str = '') -> errors.CaptureError:
         """The error for a call whose effect a launch would not have."""
-        return errors.UnsupportedCallError(
-            call,
-            stream=ptr,
-            subject='' if ptr is None else self.verdicts.subject(ptr),
-            location=here(),
-            rule=f'{rule}. {_OF_THE_CALLER}.',
-            remedy=remedy or 'Order work by `with stream:`, `stream.record()` and `stream.wait_event(event)` instead.',
-        )
+        remedy = remedy or 'Order work by `with stream:`, `stream.record()` and `stream.wait_event(event)` instead.'
+        return self.verdicts.error(call, ptr, rule=f'{rule}. {_OF_THE_CALLER}.', remedy=remedy)
 
     def own_event(self, live: OpenCapture | None, call: str, event: int) -> None:
         """Raise unless the function itself has made this event."""
@@ -137,10 +130,8 @@ class CallerStreams:
 
 
 class UnseenHandle(int):
-    """The handle of the recording's stream, in place of the stream that was current at the call.
-
-    It can be passed to the driver. Comparing or printing it is refused, because the eager run has another number.
-    """
+    """The handle of the recording's stream, in place of the one that was current at the call. It can be passed to the
+    driver. Comparing or printing it is refused, because the eager run has another number."""
 
     def __eq__(self, other: object) -> bool:
         return bool(int(self) == other) if _is_ours(_asking()) else self._seen()

@@ -12,7 +12,7 @@ whether the rest runs, or into another graph, if the host does. All other lanes 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -27,8 +27,8 @@ from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
 from capturekit.launch.current_stream import current_for_now
+from capturekit.launch.own_kernels import Checks
 from capturekit.launch.plan import Part, Plan
-from capturekit.launch.read_checks import Checks
 from capturekit.model import errors
 from capturekit.model.errors import CudaCallError
 from capturekit.model.ledger import EventMark
@@ -124,15 +124,14 @@ def end_driver_capture(live: OpenCapture) -> int:
         raise
 
 
-def emptied(device: Any, bodies: Iterable[int], decided: dict[int, list[int]]) -> None:
-    """Destroy the nodes in bodies of conditional nodes. A conditional node stays, with empty bodies: a graph whose
-    condition has lost its node can't be instantiated any more."""
-    for body in bodies:
-        for node in reversed(device.graph_nodes(body)):
-            if node in decided:
-                emptied(device, decided[node], decided)
-            else:
-                device.node_destroy(node)
+def emptied(device: Any, graph: int, decided: dict[int, list[int]], first: int = 0) -> None:
+    """Destroy the nodes of a graph, from number ``first`` on. A conditional node stays, with empty bodies and without
+    edges: a graph whose condition has lost its node can't be instantiated any more."""
+    for node in reversed(device.graph_nodes(graph)[first:]):
+        if node not in decided:
+            device.node_destroy(node)
+        for body in decided.get(node, ()):
+            emptied(device, body, decided)
 
 
 def in_body(live: OpenCapture) -> bool:
@@ -214,13 +213,11 @@ class Parts:
             self.end_part(live)
             self.go_on(live, before, at)
 
-    def cut_on_host(self, live: OpenCapture, at: Place | None, *why: str) -> Part:
-        """End this part, and continue in another graph; return the part that ended. ``why``: as in
-        :meth:`leave_lanes`."""
+    def cut_on_host(self, live: OpenCapture, at: Place | None, *why: str) -> None:
+        """End this part, and continue in another graph. ``why``: as in :meth:`leave_lanes`."""
         before = self.leave_lanes(live, at, *why)
-        ended = self.end_part(live)
+        self.end_part(live)
         self.go_on(live, before, at)
-        return ended
 
     def _record_check(self, live: OpenCapture, array: Any, value: Any, at: Place | None, condition: int) -> None:
         """Record a check on the origin, whose device is current, after all work so far.
@@ -234,7 +231,7 @@ class Parts:
                 array = copied
             self.checks_of(live).record(array, value, at, condition)
 
-    def end_part(self, live: OpenCapture) -> Part:
+    def end_part(self, live: OpenCapture) -> None:
         """End this part and the driver's capture of it; the next part is not begun yet."""
         plan, part = self.plan_of(live), self.part_of(live)
         with self.state.inside:
@@ -243,7 +240,6 @@ class Parts:
         part.checks = len(plan.checks.made) if plan.checks is not None else 0
         plan.steps.append(part)
         live.parts.current, live.parts.check_node = Part(), 0
-        return part
 
     def leave_lanes(
         self, live: OpenCapture, at: Place | None, what: str = 'A host read while lanes are open', rule: str = _CHECKED

@@ -10,6 +10,7 @@ of the body are looked through, too. The memory is held until then, so that no o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,8 +21,8 @@ from capturekit.guard.captures import Parts, decided_here, emptied, end_driver_c
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
-from capturekit.launch.condition_kernel import KERNEL, decide
 from capturekit.launch.current_stream import current_for_now
+from capturekit.launch.own_kernels import KERNEL, decide
 from capturekit.launch.plan import Part
 from capturekit.model import errors
 from capturekit.model.cleanup import collections, instances, others_of
@@ -80,6 +81,7 @@ def made_at(value: Any) -> int:
     return int(getattr(getattr(data, 'mem', None), 'ptr', 0))
 
 
+@functools.lru_cache(1)  # there is one CuPy, but in tests
 def _class_of(kind: Any, refuse: Callable[[Any], NoReturn]) -> type:
     """A class with the layout of CuPy's arrays, whose objects refuse what they are asked."""
 
@@ -156,15 +158,12 @@ class Bodies:
 
     def __init__(self, state: State, lanes: Lanes, parts: Parts) -> None:
         self.state, self.lanes, self.parts = state, lanes, parts
-        #: By address: the memory of all arrays that have outlived their body; by class, the one that such arrays get.
+        #: By address: the memory of all arrays that have outlived their body.
         self._left: dict[int, LeftMemory] = {}
-        self._left_classes: dict[type, type] = {}
 
     def decide(self, live: OpenCapture, decision: Decision, dropped: bool) -> None:
-        """Record the kernel that sets the condition, and the node with empty bodies.
-
-        ``dropped``: the code drops what the call returns, so that no body can follow.
-        """
+        """Record the kernel that sets the condition, and the node with empty bodies. ``dropped``: the code drops what
+        the call returns, so that no body can follow."""
         device, count = live.platform.device, len(decision.bodies)
         if live.decisions.asked and live.decisions.asked[-1].inside is None:
             raise _between(decision.at)
@@ -314,7 +313,7 @@ class Bodies:
     def _take_out(self, live: OpenCapture, decision: Decision, body: int) -> None:
         """Empty a body that has ended. A loop gets the end of a pass, after which no other one follows."""
         device, recording, trace = live.platform.device, live.recording, live.trace
-        emptied(device, [body], live.decisions.bodies)
+        emptied(device, body, live.decisions.bodies)
         if decision.decides == 'while':
             with self.state.lock, current_for_now(live.platform.cupy.cuda, live.origin):
                 self.parts.begin(live, body)
@@ -363,7 +362,7 @@ class Bodies:
     def left_by(self, live: OpenCapture, decision: Any) -> None:
         """The body of a decision has ended: what it has made, and others still hold, refuses work from now on."""
         kind, device = self.state.platform.cupy.ndarray, self.state.platform.device
-        nodes: dict[int, int] = {}
+        left, nodes = _class_of(kind, self._refuse_left), dict[int, int]()
         for array in instances(kind, since=decision.collections) if decision.made else ():
             data = array.data
             if type(array) is not kind or data is None or int(data.mem.ptr) not in decision.made:
@@ -374,21 +373,18 @@ class Bodies:
                 made = decision.made[address]
                 self._left[address] = LeftMemory(data.mem, made, decision.decides, decision.at, nodes)
                 live.decisions.left.append(self._left[address])
-            if kind not in self._left_classes:
-                self._left_classes[kind] = _class_of(kind, self._refuse_left)
-            array.__class__ = self._left_classes[kind]
+            array.__class__ = left
 
     def has_left(self, array: Any) -> bool:
         """Whether an array has outlived its body."""
-        return type(array) in self._left_classes.values()
+        return type(array) is _class_of(self.state.platform.cupy.ndarray, self._refuse_left)
 
     def restore_left(self, live: OpenCapture) -> None:
         """The capture ends: the arrays are ordinary ones again."""
-        mine = {int(one.mem.ptr) for one in live.decisions.left}
-        for kind, left in self._left_classes.items() if mine else ():
-            for array in instances(left):
-                if int(array.data.mem.ptr) in mine:
-                    array.__class__ = kind
+        mine, kind = {int(one.mem.ptr) for one in live.decisions.left}, self.state.platform.cupy.ndarray
+        for array in instances(_class_of(kind, self._refuse_left)) if mine else ():
+            if int(array.data.mem.ptr) in mine:
+                array.__class__ = kind
 
     def check_left(self, live: OpenCapture) -> None:
         """Raise for a node outside of the bodies that uses such an array all the same."""

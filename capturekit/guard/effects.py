@@ -1,9 +1,8 @@
-"""What code does besides work on the GPU: threads that it starts, host memory, settings, warnings, what it prints.
+"""What code does besides work on the GPU: threads that it starts, settings, warnings, what it prints.
 
 A launch repeats none of it. If a graphed function does it in the eager run, it is noted, and the function stays eager;
-if it first happens while recording, it is refused. Warnings are gathered while a function is recorded, since each
-launch shows them. What a recording writes to files is withheld: it meets values of an earlier call, and if it can't be
-launched, the eager run that follows writes what belongs to this call.
+if it first happens while recording, it is refused. What a recording writes to files is withheld: it meets values of an
+earlier call, and if it can't be launched, the eager run that follows writes what belongs to this call.
 """
 
 from __future__ import annotations

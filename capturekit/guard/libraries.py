@@ -28,16 +28,15 @@ from capturekit.driver.node_accesses import Access
 from capturekit.driver.vendor_libraries import Libraries
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.entry_points import Entry
-from capturekit.guard.host_waits import HostWaits
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
-from capturekit.guard.stream_calls import CallsOnStreams
+from capturekit.guard.stream_calls import CallsOnStreams, HostWaits
 from capturekit.launch.current_stream import current_for_now
 from capturekit.launch.declared import Called
 from capturekit.launch.plan import Part, Seam
 from capturekit.model import errors
 from capturekit.model.errors import CudaCallError
-from capturekit.model.pytree import take_apart
+from capturekit.model.pytree import put_together, take_apart
 from capturekit.model.rules import Code
 from capturekit.model.skipped_exits import contextmanager
 from capturekit.model.source_line import Place, here
@@ -203,11 +202,11 @@ class LibraryCalls(CallsOnStreams):
                 fill(found)
 
         fill(leaves)
-        lasting = _with(packed(first), dict(zip(map(id, leaves), places)))
-        for matrix, parts in zip(kept, lasting[1]):
+        result, remade = put_together(form, places)
+        for matrix, parts in zip(kept, remade):
             matrix.__dict__.update(zip(parts.names, parts.values))
         same = next((matrix for matrix in kept if matrix is first[0]), None)
-        return unpacked(lasting[0]) if same is None else same, Seam(name, at, on_its_device(self.state, again))
+        return unpacked(result) if same is None else same, Seam(name, at, on_its_device(self.state, again))
 
     def plan_made(self, entry: Entry, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Make a plan. If that waits for the device, no capture is open in the driver meanwhile."""
@@ -319,19 +318,6 @@ class LibraryCalls(CallsOnStreams):
 def _parts(value: Any, array: type) -> tuple[list[Any], Any]:
     """Return the arrays in a call's result, each once, and the rest of the result in a form that can be compared."""
     return take_apart(packed(value), lambda part: isinstance(part, array), lambda part: not isinstance(part, tuple))
-
-
-def _with(value: Any, places: dict[int, Any]) -> Any:
-    """Return a packed result with other arrays in it. Objects that are neither containers nor arrays stay the same."""
-    if id(value) in places:
-        return places[id(value)]
-    if type(value) in (tuple, list):
-        return type(value)(_with(part, places) for part in value)
-    if isinstance(value, tuple):
-        return type(value)(*(_with(part, places) for part in value))
-    if type(value) is dict:
-        return {k: _with(v, places) for k, v in value.items()}
-    return value
 
 
 @contextmanager

@@ -389,10 +389,8 @@ def _settrace(top: Callable[[], Trace | None], frame: FrameType | None) -> Calla
 
 
 def _forget_variables(frame: FrameType) -> None:
-    """Empty the dict of variables that tracing has left in a frame, which would hold them until the function returns.
-
-    It is left alone if other code has it, from ``locals()`` for example.
-    """
+    """Empty the dict of variables that tracing has left in a frame, which would hold them until the function returns;
+    but not where other code has it, from ``locals()`` for example."""
     variables: Any = frame.f_locals
     # Three references are known: the frame's, this function's, and that of the call that counts.
     if frame.f_code.co_flags & CO_OPTIMIZED and type(variables) is dict and sys.getrefcount(variables) == 3:

@@ -27,7 +27,7 @@ from capturekit.driver.cuda import Platform
 from capturekit.driver.node_accesses import Access, Touched
 from capturekit.guard import Components
 from capturekit.guard.allocators import ALLOCATE_ONLY, memory_hook
-from capturekit.guard.arrays import Arrays, WithoutStream
+from capturekit.guard.arrays import Arrays
 from capturekit.guard.current_streams import CurrentStreams, reads_for_itself
 from capturekit.guard.entry_points import Entry
 from capturekit.guard.events import Events
@@ -174,13 +174,9 @@ class LintArrays(Arrays):
         self.state.policy.note('constant', text, here())
         return array
 
-    def exchanged(self, live: OpenCapture, obj: Any) -> Any:
+    def ordered(self, live: OpenCapture, named: int) -> bool:
         """Arrays of the run name the origin by its real handle, not by the alias."""
-        interface = dict(obj.__cuda_array_interface__)
-        if interface.get('stream') in LEGACY_HANDLES and isinstance(live.origin.ptr, Alias):
-            interface['stream'] = None
-            return WithoutStream(interface, obj)
-        return super().exchanged(live, obj)
+        return (named in LEGACY_HANDLES and isinstance(live.origin.ptr, Alias)) or super().ordered(live, named)
 
 
 class LintRandomDraws(RandomDraws):
@@ -232,7 +228,6 @@ class LintGuard(Policy):
     """
 
     records = False
-    calls_only = True
     #: The capture that the run stands for.
     live: OpenCapture
 
@@ -507,8 +502,6 @@ class Witness(PolicyOfAll):
     ``tell`` is the function that a :class:`LintGuard` reports to. A refusal that ``strict=False`` could not adapt is
     raised: the capture ends there. A witness stands below the policies of linted functions.
     """
-
-    calls_only = True
 
     def __init__(self, guard: Components, tell: Callable[[CaptureError, str | None], None]) -> None:
         super().__init__(guard)

@@ -28,10 +28,8 @@ from capturekit.model.rules import CaptureStatus
 
 @dataclass(eq=False)
 class LetThrough:
-    """A call that would have been refused: the refusal's name and message, and what came of the call.
-
-    ``loses``: a capture was lost by it. ``answer``: what CuPy raised, or ''. ``count``: how often it was made.
-    """
+    """A call that would have been refused: the refusal's name and message, whether a capture was lost by it, what CuPy
+    raised, or '', and how often it was made."""
 
     name: str
     message: str

@@ -119,7 +119,7 @@ class HostCallRecord:
 
 @dataclass(eq=False)
 class CollectiveRecord:
-    """Owner: :mod:`capturekit.guard.collectives`."""
+    """Owner: :class:`capturekit.guard.stream_calls.Collectives`."""
 
     #: How many nested NCCL groups this thread has begun in the block.
     depth: int = 0
@@ -156,10 +156,8 @@ class RecorderRecord:
 
 @dataclass(eq=False)
 class OpenCapture:
-    """An open capture as the guard sees it, with a record for each component that stores something about it.
-
-    Only its owner writes a record; other components may read it (:mod:`capturekit.guard.open_capture`).
-    """
+    """An open capture as the guard sees it, with a record for each component that stores something about it. Only its
+    owner writes a record; other components may read it."""
 
     platform: Platform
     capture: LedgerCapture

@@ -5,7 +5,7 @@ The first :func:`Installation.install` puts all wrappers in place, or, if one fa
 
 CuPy's extension types refuse ``setattr``. Their methods are looked up in a dictionary like any type's, which
 ``gc.get_referents`` reaches; writing there and telling the interpreter that the type was modified replaces a method for
-Python callers (CuPy's own C-level calls don't go through it). Rows of that kind are marked ``sealed``."""
+Python callers (CuPy's own C-level calls don't go through it)."""
 
 from __future__ import annotations
 
@@ -121,7 +121,6 @@ class _Slot:
             self.original = None if entry.kind == 'attribute' else getattr(holder, entry.name)
 
     def takes(self, wrapper: Any) -> None:
-        """Note what is to be written."""
         self.wrapper = wrapper
 
     def restore(self) -> None:
@@ -188,14 +187,12 @@ def _wrapper(
 
 
 def _maker(original: Any, verb: Callable[..., Any], inside: Any) -> staticmethod[..., Any]:
-    """Make the wrapper of an array class's ``__new__``: the verb is called when an array is made by its shape.
-
-    CuPy's own code makes results and views with ``_no_init``, several for each operation; these skip the verb.
-    """
+    """Make the wrapper of an array class's ``__new__``. Results and views, which CuPy's own code makes with
+    ``_no_init``, several for each operation, skip the verb."""
     new: Any = getattr(original, '__func__', original)
 
     def __new__(cls: Any, *args: Any, _no_init: bool = False, **kwargs: Any) -> Any:
-        if _no_init or inside.active() or inside.calls_only:
+        if _no_init or inside.active() or inside.eager:
             return new(cls, *args, _no_init=_no_init, **kwargs)
         return verb(new, cls, *args, **kwargs)
 
@@ -209,7 +206,7 @@ class _Asked:
         self._original, self._verb, self._inside = original, verb, inside
 
     def __bool__(self) -> bool:
-        if self._inside.active() or self._inside.calls_only:
+        if self._inside.active() or self._inside.eager:
             return self._original
         return bool(self._verb(self._original))
 
@@ -275,7 +272,8 @@ class _Attribute:
         except KeyError:
             raise AttributeError(self._name) from None
         # capturekit's own code reads it too often to call the verb each time
-        if not (self._inside.active() or id(sys._getframe(1).f_code) in _OURS or _is_ours(sys._getframe(1))):
+        reader = sys._getframe(1).f_globals.get('__name__', '')
+        if not (self._inside.active() or reader.startswith('capturekit.')):
             verb = self._verb if self._inside.policy is None else self._inside.policy.instead_of(self._verb)
             instead = verb(instance, value)
             return instead if isinstance(instead, int) else value
@@ -283,18 +281,6 @@ class _Attribute:
 
     def __set__(self, instance: Any, value: Any) -> None:
         instance.__dict__[self._name] = value
-
-
-#: Code of capturekit's own that has read an attribute, by its address. It is kept, so that no other gets that address.
-_OURS: dict[int, types.CodeType] = {}
-
-
-def _is_ours(frame: types.FrameType) -> bool:
-    """Whether the code of a module of capturekit, which is not in the table yet, runs in a frame."""
-    if not frame.f_globals.get('__name__', '').startswith('capturekit.'):
-        return False
-    _OURS[id(frame.f_code)] = frame.f_code
-    return True
 
 
 class Inside(threading.local):
@@ -316,9 +302,9 @@ class Inside(threading.local):
         return self
 
     @property
-    def calls_only(self) -> bool:
-        """Whether the policy knows nothing of arrays that are made, and of CuPy's switches."""
-        return self.policy is not None and bool(self.policy.calls_only)
+    def eager(self) -> bool:
+        """Whether nothing is recorded, so that arrays that are made, and CuPy's switches, are not asked about."""
+        return self.policy is not None and not self.policy.records
 
 
 class Installation:
@@ -374,7 +360,7 @@ class Installation:
         for entry in ENTRIES:
             for slot in self._find(entry):
                 verb = attrgetter(entry.verb)(guard)
-                if entry.given:
+                if 'entry' in verb.__code__.co_varnames[:2]:
                     verb = functools.partial(verb, entry)
                 slot.takes(_wrapper(entry, slot.original, verb, self.inside, has_refused))
                 slots.append(slot)

@@ -47,22 +47,19 @@ class RandomDraws(CallsOnStreams):
         self, entry: Entry, original: Callable[..., Any], generator: int, ptr: int, size: int, *params: Any
     ) -> Any:
         call, signature = entry.call, (entry.call, generator, size, params)
-        drawn = self._drawn_before(signature)
-        if drawn is not None:
-            return drawn.take(ptr)
-        live = self._recording(f'{call}: {size:,} numbers')
+        known, live = self._drawn_or_recording(signature, f'{call}: {size:,} numbers')
+        if known is not None:
+            return known.take(ptr)
         if live is None:
             return original(generator, ptr, size, *params)
         nbytes = size * next((n for end, n in _BYTES.items() if entry.name.endswith(end)), 4)
-        memory, copy = live.graph_memory, self.state.installation.originals['cupy.cuda.runtime.memcpyAsync']
         with self.state.lock:
             self._before_feed(live, _owner(generator))
-            buffer = memory.grow(nbytes)
+            buffer = live.graph_memory.grow(nbytes)
 
             def take(to: int) -> None:
                 stream = self.state.current_stream().ptr
-                with self.state.inside:
-                    copy(to, buffer.ptr, nbytes, _DEVICE_TO_DEVICE, stream)
+                self.state.own('cupy.cuda.runtime.memcpyAsync', to, buffer.ptr, nbytes, _DEVICE_TO_DEVICE, stream)
 
             draw = partial(original, generator, buffer.ptr, size, *params)
             self._feed(live, signature, draw, take, f'{call}: {size} numbers are drawn')
@@ -71,10 +68,9 @@ class RandomDraws(CallsOnStreams):
     def random_seed_given(self, original: Callable[..., Any], state: Any, size: int) -> Any:
         """Return an array on the device for a seed that CuPy passes from the host to a kernel."""
         signature = ('seed for a kernel', id(state), int(size))
-        drawn = self._drawn_before(signature)
-        if drawn is not None:
-            return drawn.take(None)
-        live = self._recording('a seed for a kernel')
+        known, live = self._drawn_or_recording(signature, 'a seed for a kernel')
+        if known is not None:
+            return known.take(None)
         if live is None:
             return original(state, size)
         with self.state.lock:
@@ -98,11 +94,10 @@ class RandomDraws(CallsOnStreams):
         if count is None:
             return original(state, a, size, replace, p)
         signature = ('integers without replacement', id(state), int(a), size)
-        drawn = self._drawn_before(signature)
-        if drawn is not None:
-            return drawn.take(None)
         what = f'RandomState.choice(): {count} of {a} integers'
-        live = self._recording(what)
+        known, live = self._drawn_or_recording(signature, what)
+        if known is not None:
+            return known.take(None)
         if live is None:
             return original(state, a, size, replace, p)
         cupy, nbytes = self.state.platform.cupy, max(count, 1) * _DRAWN.itemsize
@@ -127,9 +122,9 @@ class RandomDraws(CallsOnStreams):
     def random_seeded(self, original: Callable[..., Any], state: Any, seed: Any = None) -> Any:
         """Seed a generator at every launch (``RandomState.seed`` in a capture)."""
         signature = ('seeding', id(state), repr(seed))
-        if self._drawn_before(signature) is not None:
+        known, live = self._drawn_or_recording(signature, 'a generator is seeded')
+        if known is not None:
             return None
-        live = self._recording('a generator is seeded')
         if live is None or _is_cupys_own():
             return original(state, seed)
         with self.state.lock:
@@ -202,11 +197,11 @@ class RandomDraws(CallsOnStreams):
         self.parts.part_of(live).feeds.append(Feed(signature, on_its_device(self.state, go), take))
         live.note('drawn', self.lanes.current_lane(live), f'{text} by the host at every launch', here())
 
-    def _drawn_before(self, signature: tuple[Any, ...]) -> Feed | None:
-        """In an eager run that replaces a launch, return the numbers that the launch drew for this call; else None."""
+    def _drawn_or_recording(self, signature: tuple[Any, ...], what: str) -> tuple[Feed | None, OpenCapture | None]:
+        """In an eager run that replaces a launch, what the launch drew for this call; else the capture that records."""
         drawn = self.state.redraws.get(threading.get_ident(), [])
         found = next((number for number, feed in enumerate(drawn) if feed.signature == signature), None)
-        return None if found is None else drawn.pop(found)
+        return (None, self._recording(what)) if found is None else (drawn.pop(found), None)
 
 
 def _owner(generator: int) -> Any:

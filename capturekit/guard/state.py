@@ -1,8 +1,8 @@
 """What all components share: the lock, the ledger, the open captures, calls that skip the wrappers; and the policy.
 
 What a verb raises goes to the *policy*: by the guard's own it reaches the program. Others are installed for a thread,
-or for all, as ``inside.policy``: what an eager run does is collected (:mod:`capturekit.guard.lint_guard`), or all is
-let through (:mod:`capturekit.guard.observer`).
+or for all: what an eager run does is collected (:mod:`capturekit.guard.lint_guard`), or all is let through
+(:mod:`capturekit.guard.observer`).
 """
 
 from __future__ import annotations
@@ -30,14 +30,10 @@ class Policy:
     holds = True
     #: Whether a capture is open in the driver. Else the run is eager, and only the ledger is kept.
     records = True
-    #: Whether arrays that are made, and CuPy's switches, are not asked about.
-    calls_only = False
 
     def met(self, error: CaptureError, again: Callable[[], Any] | None = None, live: Any = None) -> None:
-        """Take a refusal, after which the verb goes on. ``again`` judges once more, as with ``strict=False``.
-
-        ``live``: the capture that it is about, if that is not the thread's innermost.
-        """
+        """Take a refusal, after which the verb goes on. ``again`` judges once more, as with ``strict=False``; ``live``
+        is the capture that it is about, if that is not the thread's innermost."""
         raise error
 
     def now(self) -> Policy:

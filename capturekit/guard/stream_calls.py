@@ -1,14 +1,23 @@
-"""Calls on a stream that they name, or on the legacy one: copies, launches of graphs, callbacks."""
+"""Calls on streams and events that they name, or on the legacy stream.
+
+Copies, launches of graphs and callbacks; waits of the host for streams, events and devices; and collectives of NCCL
+(``cupy.cuda.nccl``). NCCL records a collective on a captured stream as a kernel, between two nodes that keep the
+collectives of one communicator in order. From then on the graph uses the communicators: CUDA and NCCL hold them as long
+as an executable graph lives, and ``ncclCommDestroy`` waits forever for that.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from capturekit.driver.cuda import Platform
 from capturekit.guard.allocators import Allocators, Uploads
 from capturekit.guard.caller_streams import CallerStreams
 from capturekit.guard.captures import Parts
@@ -21,8 +30,10 @@ from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State, handle
 from capturekit.guard.verdicts import Verdicts
 from capturekit.launch.host_function import HostFunction
-from capturekit.model.ledger import LEGACY_HANDLES, Verdict
-from capturekit.model.rules import RULES, Operation
+from capturekit.model import errors
+from capturekit.model.errors import CudaCallError
+from capturekit.model.ledger import LEGACY_HANDLES, Lane, Verdict
+from capturekit.model.rules import RULES, VARIANTS, CaptureStatus, Operation
 from capturekit.model.source_line import here
 
 _O = Operation
@@ -69,6 +80,34 @@ class CallsOnStreams:
         finally:
             self.streams.hold_again()
 
+    def on_stream(self, operation: Operation, call: str, ptr: int, go: Callable[[], Any]) -> Any:
+        """Judge and make work on a stream."""
+        with self.state.lock:
+            ptr = self.streams.meant(ptr)
+            mine = self.start(ptr)
+            if self.callers.is_callers(mine, ptr, call):
+                raise self.callers.not_recorded(call, ptr, 'The recording has another stream in its place')
+            if mine is not None and not mine.strict and self.lanes.is_outside(ptr):
+                self.lanes.adapt_fork(mine, self.lanes.wrapped(ptr), here())
+            verdict = self.verdicts.judge(operation, stream=ptr)
+            live = self.state.open_on(ptr)
+            if live is not None and verdict.allowed:
+                lane = self.state.ledger.lanes[ptr]
+                self.callers.in_order(live, lane)
+                lane.last_use = here()
+                self._used(live, lane)
+                self.allocators.refresh()
+        answer = self.make(verdict, call, ptr, go)
+        self.callers.in_order(mine)
+        return answer
+
+    @staticmethod
+    def _used(live: OpenCapture, lane: Lane) -> None:
+        """Note that a lane got work."""
+        lane.used = True
+        if live.memory is not None:
+            live.memory.active(lane)
+
     def out_of_body(self, ptr: int, what: str, *why: Any, cut: tuple[str, ...] = ()) -> None:
         """Begin a new part before work that the body of a conditional node can't hold.
 
@@ -83,28 +122,6 @@ class CallsOnStreams:
 
 class StreamWork(CallsOnStreams):
     """Work on a stream that the call names, or on the legacy one; launches of graphs."""
-
-    def on_stream(self, operation: Operation, call: str, ptr: int, go: Callable[[], Any]) -> Any:
-        with self.state.lock:
-            ptr = self.streams.meant(ptr)
-            mine = self.start(ptr)
-            if self.callers.is_callers(mine, ptr, call):
-                raise self.callers.not_recorded(call, ptr, 'The recording has another stream in its place')
-            if mine is not None and not mine.strict and self.lanes.is_outside(ptr):
-                self.lanes.adapt_fork(mine, self.lanes.wrapped(ptr), here())
-            verdict = self.verdicts.judge(operation, stream=ptr)
-            live = self.state.open_on(ptr)
-            if live is not None and verdict.allowed:
-                lane = self.state.ledger.lanes[ptr]
-                self.callers.in_order(live, lane)
-                lane.used = True
-                lane.last_use = here()
-                if live.memory is not None:
-                    live.memory.active(lane)
-                self.allocators.refresh()
-        answer = self.make(verdict, call, ptr, go)
-        self.callers.in_order(mine)
-        return answer
 
     def stream_call(self, entry: Entry, original: Callable[..., Any], *args: Any) -> Any:
         """A call on a stream that is among its arguments."""
@@ -238,7 +255,7 @@ class StreamWork(CallsOnStreams):
     def launching(self, upload: bool, ptr: int) -> None:
         """Judge the launch or upload of a capturekit graph on a stream, before it is made."""
         policy = self.state.inside.policy
-        if policy is not None and (self.state.mine() is None or not policy.calls_only):
+        if policy is not None and (self.state.mine() is None or not policy.holds):
             policy.launching(upload, ptr)
             return
         operation, call = (_O.GRAPH_UPLOAD, 'Graph.upload()') if upload else (_O.GRAPH_LAUNCH, 'Graph.launch()')
@@ -259,3 +276,276 @@ def _with_a_stream(entry: Entry) -> str:
     if 'runtime.' in entry.call:
         return f'Use `{entry.name}Async`, whose last argument is a stream: `cap.stream.ptr`.'
     return f'Use `{entry.name}_async`, which goes to the current stream, or to the one that it is given.'
+
+
+_OWN = 'A wait of capturekit for the device'
+_LEGACY = {
+    _O.STREAM_SYNCHRONIZE: VARIANTS['wait-for-legacy-stream'],
+    _O.STREAM_QUERY: VARIANTS['query-legacy-stream'],
+}
+
+
+class HostWaits(CallsOnStreams):
+    """The host waiting for, or asking about, streams, events and the device."""
+
+    def stream_wait(self, entry: Entry, original: Callable[[Any], Any], stream: Any) -> Any:
+        """The host waits for a stream, or asks whether its work is done."""
+        operation, call = entry.operation, entry.call
+        with self.state.lock:
+            ptr = self.streams.meant(handle(stream))
+            mine = self.start(ptr)
+            if mine is not None and mine.caller is not None:
+                return self._caller_waits(mine, operation, call, ptr)
+            verdict = self.verdicts.judge(operation, stream=ptr)
+            if mine is not None and ptr in LEGACY_HANDLES:
+                verdict = replace(verdict, rule=_LEGACY[operation])
+                if not verdict.lost and (mine.strict or operation is not _O.STREAM_SYNCHRONIZE):
+                    raise self.verdicts.refusal(verdict, call, ptr)
+            if operation is _O.STREAM_SYNCHRONIZE and mine is not None and not mine.strict:
+                lane = self.state.ledger.lane(ptr)
+                if lane is not None and lane.capture is mine.capture:
+                    return self._adapt_wait(mine, [lane], f'{call} of lane {lane.number} became a join')
+                if ptr in LEGACY_HANDLES:
+                    return self._adapt_wait(mine, mine.capture.lanes, f'{call} became a join of all lanes')
+        return self.make(verdict, call, ptr, lambda: original(stream))
+
+    def _caller_waits(self, live: OpenCapture, operation: Operation, call: str, ptr: int) -> None:
+        """Record that a graphed function waits for a stream. The host will wait so around each launch."""
+        if operation is not _O.STREAM_SYNCHRONIZE:
+            raise self.callers.not_recorded(
+                call, ptr, 'Whether work is done differs from call to call', 'Wait for it instead.'
+            )
+        callers = self.callers.is_callers(live, ptr, call)
+        if not callers and self.lanes.is_outside(ptr):
+            self.lanes.adapt_fork(live, self.lanes.wrapped(ptr), here())
+        null = self.callers.null_there(live) if ptr in LEGACY_HANDLES else None
+        lane = live.capture.origin if callers else null or self.state.ledger.lane(ptr)
+        assert lane is not None
+        self._adapt_wait(live, [lane, *self.callers.implied(live, lane)], f'{call} of lane {lane.number} became a join')
+
+    def _adapt_wait(self, live: OpenCapture, lanes: list[Lane], text: str, *waited: Any) -> None:
+        """Turn the host's wait for lanes, or for events, into a join: what any lane records next comes after them."""
+        if live.caller is not None:
+            live.caller.waits = True
+        at = here()
+        events = [*waited, *[self.lanes.record_on(live, lane, at) for lane in list(lanes)]]
+        for lane in list(live.capture.lanes):
+            for event in events:
+                self.lanes.wait_on(live, lane, event, at)
+        live.awaited_event = self.lanes.record_on(live, live.capture.origin, at)
+        live.note('adapted', None, text, at)
+        self.allocators.refresh()
+
+    def device_wait(self, entry: Entry, original: Callable[..., Any], *args: Any) -> Any:
+        """The host waits for a device: the one that is given, or the current one."""
+        call, device = entry.call, int(args[0]) if args else self.state.current_device()
+
+        def go() -> Any:
+            with self.state.inside:
+                return original(*args)
+
+        with self.state.lock:
+            mine = self.verdicts.start()
+            if mine is not None and device in mine.devices.placeholders:
+                # the placeholder there is not a lane, so it must not count as one
+                self.streams.release(mine.devices.placeholders[device][0].ptr)
+            verdict = self._judged_wait(device)
+            if mine is not None and (mine.caller is not None or verdict.lost):
+                if mine.caller is not None:
+                    mine.caller.everywhere = True
+                elif mine.strict:
+                    raise self.verdicts.refusal(verdict, call)
+                return self._adapt_wait(mine, mine.capture.lanes, f'{call} became a join of all lanes')
+        return self.made_when_free(call, go, device) if mine is None else self.make(verdict, call, None, go)
+
+    def made_when_free(self, call: str, make: Callable[[], Any], device: int | None = None) -> Any:
+        """Make a call that waits for a device, by default the current one, once no thread has a capture open there."""
+        there = self.state.current_device() if device is None else device
+        with self.verdicts.turn(call, lambda: self._judged_wait(there), there):
+            return make()
+
+    def for_devices(self, platform: Platform, devices: Iterable[int]) -> None:
+        """Wait for devices on capturekit's own behalf, once no capture of another thread is open there.
+
+        Every such wait goes through here, or through :meth:`unless_captured`."""
+        for device in devices:
+            with self.state.on(device, platform):
+                self.made_when_free(_OWN, platform.device.device_synchronize, device)
+
+    def unless_captured(self, driver: Any) -> bool:
+        """The same for the current device, where nobody may be waited for, as in a destructor: False if a capture is
+        open."""
+        with self.state.inside, ExitStack() as turn:
+            with self.state.closed:
+                if self.state.ledger.captures:
+                    return False
+                here = self.state.current_device()
+                turn.enter_context(self.verdicts.turn(_OWN, lambda: self._judged_wait(here), here))
+            driver.device_synchronize()
+        return True
+
+    def _judged_wait(self, device: int) -> Verdict:
+        """The verdict on a wait for a device. A capture with a placeholder there counts as if it had a lane there."""
+        others = (live for live in self.state.lives.values() if live.thread != threading.get_ident())
+        placed = any(device in one.devices.placeholders and device not in one.capture.devices for one in others)
+        return self.verdicts.judge(_O.DEVICE_SYNCHRONIZE, device=None if placed else device)
+
+    def event_wait(self, entry: Entry, original: Callable[[Any], Any], event: Any) -> Any:
+        """The host waits for an event, or asks whether it has happened."""
+        operation, call, ptr = entry.operation, entry.call, handle(event)
+        if operation is _O.EVENT_QUERY and self.uploads.has_happened(event):
+            return True
+        with self.state.lock:
+            mine = self.verdicts.start()
+            mark = self.state.ledger.marks.get(ptr)
+            self.callers.own_event(mine, call, ptr)
+            if mine is not None and mine.caller is not None and operation is _O.EVENT_SYNCHRONIZE:
+                mine.caller.waits = True
+            adapts = mine is not None and not mine.strict and operation is _O.EVENT_SYNCHRONIZE
+            if adapts and self.parts.is_past(mine, mark):
+                return None  # the event's work is in an earlier part, so it comes before all that is recorded now
+            if mark is None and mine is None:
+                verdict = self.state.ledger.judge(operation, thread=threading.get_ident(), event=ptr)
+            else:
+                verdict = self.verdicts.judge(operation, event=ptr)
+            captured = mine is not None and mark is not None and mark.capture is mine.capture
+            # an event that is known by its handle alone can't be waited for
+            if mine is not None and adapts and captured and event is not ptr and verdict.answer.loses:
+                return self._adapt_wait(mine, [], f'{call} became a join: every lane waits for it', event)
+        made = partial(self.verdicts.carry_out, verdict, call, None, partial(original, event))
+        return self.verdicts.about_event(operation, call, ptr, made) if mine is None else made()
+
+    def elapsed_time(self, entry: Entry, original: Callable[[Any, Any], Any], start: Any, end: Any) -> Any:
+        call, events = entry.call, (handle(start), handle(end))
+        with self.state.lock:
+            self.verdicts.start()
+            for event in events:
+                self.callers.own_event(self.state.mine(), call, event)
+            for event in events:
+                mark = self.state.ledger.marks.get(event)
+                if mark is not None and mark.capture.status is CaptureStatus.ACTIVE:
+                    raise self.verdicts.refusal(self.verdicts.judge(_O.EVENT_ELAPSED_TIME, event=event), call)
+        return self.verdicts.about_event(_O.EVENT_ELAPSED_TIME, call, events[0], partial(original, start, end))
+
+
+#: How many addresses each collective takes: its arguments before the first count.
+_ADDRESSES = {'bcast': 1, 'send': 1, 'recv': 1}
+
+
+class Collectives(CallsOnStreams):
+    """NCCL's collectives."""
+
+    def collective(self, entry: Entry, original: Callable[..., Any], comm: Any, *args: Any) -> Any:
+        """A collective, or a send or receive, whose last argument is the stream."""
+        ptr, call = int(args[-1]), entry.call
+        if self.state.mine() is None and self.state.ledger.lane(ptr) is None:
+            return original(comm, *args)
+        self._one_device(call, comm, ptr)
+        live = self.state.open_on(ptr)
+        if live is not None and live.trace is not None and not live.collectives.grouped:
+            device = self.state.platform.device
+            with self.state.lock, self.state.inside, suppress(CudaCallError):  # a lost capture is reported later
+                graph = device.capture_info(live.origin.ptr).graph
+                live.collectives.nodes_before = device.graph_node_count(graph)
+        answer = self.on_stream(_O.WORK, call, ptr, lambda: original(comm, *args))
+        live = self.state.open_on(ptr)
+        if live is not None:
+            with self.state.lock:
+                self._noted(live, self.state.ledger.lanes[ptr], call, comm, args)
+        return answer
+
+    def _noted(self, live: OpenCapture, lane: Lane, call: str, comm: Any, args: tuple[Any, ...]) -> None:
+        name = call.rpartition('.')[2].rstrip('()')
+        live.collectives.addresses.update((int(address), call) for address in args[: _ADDRESSES.get(name, 2)])
+        if live.memory is not None and comm not in live.collectives.communicators:
+            live.collectives.communicators.append(comm)
+            live.memory.keep(comm)
+            live.memory.to_close = True
+        if live.trace is not None:
+            live.trace.touch(lane.stream)
+        if live.collectives.depth:
+            live.collectives.grouped.append(lane.stream)
+        else:
+            self._attributed(live, [lane.stream])
+
+    def _attributed(self, live: OpenCapture, streams: list[int]) -> None:
+        """Find out which lane made which of the new nodes: NCCL makes those of all ranks together, some on other
+        streams."""
+        if live.trace is None:
+            return
+        device = self.state.platform.device
+        with self.state.inside, suppress(CudaCallError):
+            graph = device.capture_info(live.origin.ptr).graph
+            new = device.graph_nodes(graph)[live.collectives.nodes_before :]
+            owner = {node: ptr for ptr in streams for node in device.capture_info(ptr).dependencies}
+            edges = [(a, b) for a, b in device.graph_edges(graph) if a in owner or b in owner]
+            for a, b in edges:
+                owner.setdefault(a, owner.get(b, streams[0]))
+                owner.setdefault(b, owner[a])
+            live.trace.belong((node, owner.get(node, streams[0])) for node in new)
+
+    def _one_device(self, call: str, comm: Any, ptr: int) -> None:
+        """Refuse a stream that is not on the communicator's device: NCCL would fail with half of the work captured."""
+        lane = self.state.ledger.lane(ptr)
+        if lane is None:
+            return
+        device = int(comm.device_id())
+        if device != lane.device:
+            raise self.verdicts.error(
+                call,
+                ptr,
+                rule=f'The communicator is of device {device} and the stream of device {lane.device}.',
+                remedy='Give each communicator the lane of its own device: `lanes[comm.device_id()].ptr`.',
+            )
+
+    def group_started(self, original: Callable[..., Any]) -> Any:
+        answer = original()
+        for live in self.state.threads.get(threading.get_ident(), ()):
+            live.collectives.depth += 1
+        return answer
+
+    def group_ended(self, original: Callable[..., Any]) -> Any:
+        """End a group, which records its collectives."""
+        try:
+            return original()
+        finally:
+            for live in list(self.state.threads.get(threading.get_ident(), ())):
+                live.collectives.depth = max(live.collectives.depth - 1, 0)
+                if not live.collectives.depth:
+                    self._group_is_over(live)
+
+    def _group_is_over(self, live: OpenCapture) -> None:
+        """Note that a group has given work to its lanes."""
+        with self.state.lock:
+            streams, live.collectives.grouped = list(dict.fromkeys(live.collectives.grouped)), []
+            if not streams:
+                return
+            self._attributed(live, streams)
+            for lane in filter(None, map(self.state.ledger.lane, streams)):
+                self._used(live, lane)
+                if live.trace is not None:
+                    live.trace.touch(lane.stream)
+            self.allocators.refresh()
+
+    def communicator(self, entry: Entry, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Refuse to make or to end a communicator in a block."""
+        if self.state.mine() is None:
+            return original(*args, **kwargs)
+        raise self.verdicts.error(
+            entry.call,
+            rule='Making or ending a communicator waits for the devices, and a graph can not hold it.',
+            remedy='Make communicators before the block. End them after `cap.graph.close()`: NCCL waits for graphs '
+            'that hold them.',
+        )
+
+    def open_group(self, live: OpenCapture) -> errors.CaptureError | None:
+        """The error for a group that is open at the end of a capture, or None."""
+        if not live.collectives.grouped:
+            return None
+        live.collectives.grouped.clear()
+        return self.verdicts.error(
+            'A group of NCCL was left open',
+            rule='NCCL starts the collectives of a group when the group ends, and the block has ended before that: the '
+            'collectives would run at once, and be missing from the graph.',
+            remedy='Call `nccl.groupEnd()` in the block.',
+        )

@@ -88,10 +88,7 @@ def _again(kind: type[CaptureError], state: dict[str, Any]) -> CaptureError:
 
 
 def begun_in() -> tuple[int, CodeType] | None:
-    """The frame of the user's function that begins a capture at present, by its identity and its code.
-
-    A frame that is held would keep what is in it.
-    """
+    """The identity and the code of the frame that begins a capture: held itself, it would keep what is in it."""
     frames = (frame for frame, _line in walk_stack(sys._getframe(1)) if not is_foreign_frame(frame))
     return next(((id(frame), frame.f_code) for frame in frames), None)
 
@@ -204,9 +201,7 @@ class Verdicts:
     def _is_of_mine(self, event: int) -> bool:
         """Note an event that was recorded in this thread's capture by a method that no wrapper saw; False for others.
 
-        CUDA does not say what an event belongs to: a stream that waits for it becomes part of that capture. It gets no
-        work, and is kept until the capture has ended.
-        """
+        CUDA does not say what an event belongs to: a stream that waits for it becomes part of that capture."""
         mine, device = self.state.mine(), self.state.platform.device
         if mine is None:
             return False
@@ -275,8 +270,16 @@ class Verdicts:
 
     def invalidated(self, live: OpenCapture) -> errors.InvalidatedError:
         """The error for a capture that was lost below Python, or by a call that was let through."""
-        if live.let_through is not None:
-            return _lost_by(live, live.let_through)
+        if (through := live.let_through) is not None:
+            return errors.InvalidatedError(
+                f'The capture was lost by {through.operation}, which was let through',
+                stream=live.origin.ptr,
+                lane=0,
+                location=through.location,
+                rule=through.rule,
+                remedy=through.remedy,
+                cuda_error=Code.cudaErrorStreamCaptureInvalidated.name,
+            )
         live.poll()
         good, lost = (live.active_at, None) if live.trace is None else (live.trace.good, live.trace.lost)
         losses = (one.loss for one in live.ended_in_driver if one.loss)
@@ -454,9 +457,7 @@ class Verdicts:
     @contextmanager
     def turn(self, call: str, judge: Callable[[], Verdict], device: int) -> Iterator[None]:
         """Wait until a call of a thread without a capture loses none, and let no other thread begin one on the device
-        meanwhile.
-
-        The call is judged again whenever a capture has closed."""
+        meanwhile. The call is judged again whenever a capture has closed."""
         state, way = self.state, (threading.get_ident(), device)
         try:
             with state.lock:
@@ -543,19 +544,6 @@ class Verdicts:
         return self.carry_out(verdict, call, None, lambda: original(*args, **kwargs))
 
 
-def _lost_by(live: OpenCapture, error: CaptureError) -> errors.InvalidatedError:
-    """The error of a capture that is lost because a call was let through which would have been refused."""
-    return errors.InvalidatedError(
-        f'The capture was lost by {error.operation}, which was let through',
-        stream=live.origin.ptr,
-        lane=0,
-        location=error.location,
-        rule=error.rule,
-        remedy=error.remedy,
-        cuda_error=Code.cudaErrorStreamCaptureInvalidated.name,
-    )
-
-
 def _joins(frame: FrameType | None, thread: threading.Thread) -> bool:
     """Whether the innermost frame of a thread waits in ``Thread.join()``, without a time, for another one."""
     while frame is not None and frame.f_code.co_filename == threading.__file__:
@@ -566,10 +554,8 @@ def _joins(frame: FrameType | None, thread: threading.Thread) -> bool:
 
 
 def _waited_too_long(verdict: Verdict, call: str, why: str | None) -> CaptureError:
-    """The error for a call that has waited for the full time and would still lose another thread's capture.
-
-    ``why``: why it is of no use to wait longer.
-    """
+    """The error for a call that has waited and would still lose another thread's capture. ``why``: why it is of no use
+    to wait longer; None after the full time."""
     rule, code = verdict.rule, verdict.answer.code
     assert rule is not None
     held = why or f'Another thread has held a capture open for {WAIT_SECONDS:g} s'

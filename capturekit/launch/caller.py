@@ -1,8 +1,7 @@
 """The caller of a function that is being recorded: its streams, and what the function does with them.
 
-A launch works on one stream. If the function used other streams of its caller (worked on them, waited for them,
-recorded events on them, waited for them on the host), this orders the caller's work before and after the call, and a
-launch has to make the same order.
+A launch works on one stream. If the function used other streams of its caller, or waited for them, this orders the
+caller's work before and after the call, and a launch has to make the same order.
 """
 
 from __future__ import annotations

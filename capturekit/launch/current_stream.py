@@ -1,8 +1,7 @@
 """A stream that capturekit makes current for a while.
 
-CuPy's ``with stream:`` does not bring back the stream that was current before, but the one of the ``with`` around it. A
-stream that ``use()`` has made current since would be forgotten: the caller's own, or the guard's in the place of the
-null stream of another device.
+CuPy's ``with stream:`` brings back the stream of the ``with`` around it, and forgets one that ``use()`` has made
+current since: the caller's own, or the guard's in the place of the null stream of another device.
 """
 
 from __future__ import annotations

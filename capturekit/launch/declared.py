@@ -1,7 +1,4 @@
-"""What the user says that nodes touch, by ``ck.reads`` and ``ck.writes``, and what the call shows that recorded them.
-
-Both are for nodes of which nobody else knows.
-"""
+"""What nodes touch of which nobody else knows: by ``ck.reads`` and ``ck.writes``, or by the call that recorded them."""
 
 from __future__ import annotations
 
@@ -19,13 +16,8 @@ Moves = Sequence[tuple[int, int, int]]
 
 @dataclass(frozen=True)
 class Said:
-    """One block of ``ck.reads`` or ``ck.writes``: it holds for the nodes ``first`` to ``last - 1`` of a graph.
-
-    Attributes:
-        writes: whether it is one of ``ck.writes``.
-        accesses: the elements of its arrays.
-        blocks: the memory blocks that these lie in.
-    """
+    """One block of ``ck.reads`` or ``ck.writes``, for the nodes ``first`` to ``last - 1`` of a graph: the elements of
+    its arrays, and the memory blocks that these lie in."""
 
     graph: int
     first: int
@@ -40,9 +32,7 @@ class Called:
     """One call of a library, whose arguments show all that the nodes touch which it has recorded.
 
     Attributes:
-        call: its name.
-        before: the nodes that the stream's next work came after when the call began.
-        after: the same when it ended.
+        before, after: the nodes that the stream's next work came after when the call began, and when it ended.
         accesses: all memory that it may touch, besides memory of the graph's own that a node gets by an argument.
         rows: what it reduces; None where it reduces nothing.
     """

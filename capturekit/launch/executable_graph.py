@@ -72,12 +72,8 @@ class ExecutableGraph:
         return replace(definition, graphExec=self.graphExec, executable=self.executable, source=self.source)
 
 
-# -- graphs that have to be closed before the process ends ------------------------------------------------------------
-#
-# ``ncclCommDestroy`` waits, possibly forever, until no graph is left that holds a collective of the communicator. When
-# the process ends, Python drops the remaining objects in an unknown order, and graphs are no longer destroyed.
-
-
+#: Graphs that have to be closed before the process ends. ``ncclCommDestroy`` waits, possibly forever, until no graph is
+#: left that holds a collective of the communicator; and at the end Python drops objects in an unknown order.
 _GRAPHS: weakref.WeakSet[Any] = weakref.WeakSet()
 
 

@@ -21,15 +21,13 @@ from capturekit.model.rules import CaptureStatus
 from capturekit.model.skipped_exits import CertainExit, Lock
 from capturekit.model.source_line import here
 
-# -- launches of graphs that share memory take turns: each comes after the one before, on whatever streams they are ---
-#
-# Two launches on one stream are in order anyway. If the last launch was on another stream, an event orders the two. As
-# long as all launches were on one stream, that event is recorded when the first launch on another stream comes; from
-# then on, it is recorded behind each launch. CUDA C++ Programming Guide, "Events".
-
 
 class LaunchTurns:
-    """The order of the launches of one group of graphs.
+    """The order of the launches of one group of graphs: each comes after the one before, on whatever streams they are.
+
+    Two launches on one stream are in order anyway. If the last launch was on another stream, an event orders the two.
+    As long as all launches were on one stream, that event is recorded when the first launch on another stream comes;
+    from then on, it is recorded behind each launch. CUDA C++ Programming Guide, "Events".
 
     ``last`` is the stream of all launches so far, as long as they were on one; None otherwise, and where no event can
     be recorded on it later. ``on`` makes a device current for a block.
@@ -60,26 +58,11 @@ class LaunchTurns:
 
     def begin(self, ptr: int) -> Any:
         """Let the next work of a stream wait for the last launch. Return the stream if nothing else gets its handle."""
-        stream = self._cupy.cuda.get_current_stream()
+        stream, before = self._cupy.cuda.get_current_stream(), self._stream
         lasts = stream if stream.ptr == ptr and self._lasts(stream) else None
-        self._wait(ptr, lasts)
-        return lasts
-
-    def _lasts(self, stream: Any) -> bool:
-        """Whether no other stream can get the handle of this one while the object is held."""
-        if stream.ptr in LEGACY_HANDLES:
-            return self._one_device
-        is_cupys = type(stream) is self._cupy.cuda.Stream and stream.device_id >= 0
-        return is_cupys and stream.ptr != PER_THREAD_HANDLE
-
-    def _wait(self, ptr: int, lasts: Any) -> None:
-        """Let the next work of a stream wait for the last launch."""
-        before = self._stream
-        if before is not None and before is lasts:
-            return
+        if not self._behind if before is None else before is lasts:  # there is nothing to wait for
+            return lasts
         if not self._behind:
-            if before is None:
-                return
             if self._captured(before.ptr):
                 raise _captured_now(before.ptr)
             self._behind = self._record(before.ptr, before)
@@ -88,6 +71,14 @@ class LaunchTurns:
                 raise _captured_now(before.ptr)
             self._several, self.last = True, None
         self._device.stream_wait_event(ptr, self._behind)
+        return lasts
+
+    def _lasts(self, stream: Any) -> bool:
+        """Whether no other stream can get the handle of this one while the object is held."""
+        if stream.ptr in LEGACY_HANDLES:
+            return self._one_device
+        is_cupys = type(stream) is self._cupy.cuda.Stream and stream.device_id >= 0
+        return is_cupys and stream.ptr != PER_THREAD_HANDLE
 
     def launched(self, ptr: int, lasts: Any) -> None:
         """Note a launch. Later ones wait for it."""

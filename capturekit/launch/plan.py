@@ -15,7 +15,7 @@ from typing import Any
 
 from capturekit.driver.cuda import Platform, StreamHandle
 from capturekit.launch.current_stream import current_for_now
-from capturekit.launch.read_checks import Checks
+from capturekit.launch.own_kernels import Checks
 from capturekit.model.errors import AssumptionError, ClosedError, CudaCallError
 from capturekit.model.ledger import PER_THREAD_HANDLE
 from capturekit.model.source_line import Place
@@ -145,7 +145,7 @@ class Plan:
         self.launches += 1
         return self.launches
 
-    def run_on(self, handle: int, device: int = -1) -> int:
+    def run_on(self, handle: int, device: int) -> None:
         """Launch on any stream, by its handle. ``device``: the stream's device, which becomes current; -1: ask CUDA."""
         cuda = self._platform.cupy.cuda
         if device < 0 and handle > PER_THREAD_HANDLE and cuda.runtime.getDeviceCount() > 1:
@@ -153,12 +153,12 @@ class Plan:
                 device = int(self._platform.device.stream_device(handle))
         with nullcontext() if device < 0 else cuda.Device(device):
             with current_for_now(cuda, cuda.Stream.from_external(StreamHandle(handle))):
-                return self.run()
+                self.run()
 
-    def run(self, wait: bool = True) -> int:
-        """Make a launch on CuPy's current stream; return its number.
+    def run(self, wait: bool = True) -> None:
+        """Make a launch on CuPy's current stream. ``wait``: wait for the checks before returning.
 
-        ``wait``: wait for the checks before returning. Raises AssumptionError: one has failed; nothing after it ran.
+        Raises AssumptionError: one has failed; nothing after it ran.
         """
         stream = self._platform.cupy.cuda.get_current_stream()
         with self.turn(stream.ptr):
@@ -174,7 +174,6 @@ class Plan:
                 raise
             finally:
                 self.ended(stream)
-            return launch
 
     def ended(self, stream: Any) -> None:
         """Note that all steps of a launch were given to ``stream``: the next launch comes after them on any stream."""

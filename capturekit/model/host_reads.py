@@ -2,7 +2,7 @@
 
 Recording with a rehearsal gives the values of its reads back, in order; a read that the recording does not make (of a
 value that CuPy has cached since) is skipped. Each value that is given back is an assumption, which
-:mod:`capturekit.launch.read_checks` checks at each launch.
+:mod:`capturekit.launch.own_kernels` checks at each launch.
 """
 
 from __future__ import annotations

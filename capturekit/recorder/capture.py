@@ -24,7 +24,7 @@ from capturekit.driver.cuda import Platform, current
 from capturekit.graph.executable import Graph
 from capturekit.graph.extending import EXTENSIONS
 from capturekit.guard import GUARD, OpenCapture, close_recording, new_recording, tell_listeners
-from capturekit.guard.captures import driver_mode, end_driver_capture, in_body, join_for_good
+from capturekit.guard.captures import driver_mode, emptied, end_driver_capture, in_body, join_for_good
 from capturekit.guard.conditional_bodies import without_a_body
 from capturekit.guard.line_trace import TRACING, Trace
 from capturekit.guard.manual_captures import Unlaunched
@@ -35,7 +35,6 @@ from capturekit.launch.deferred_unload import UNLOADING
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.launch.gate import Gate
 from capturekit.launch.graph_memory import GraphMemory
-from capturekit.launch.memory_group import Temporaries
 from capturekit.launch.outside_arrays import OutsideMemory, held_by, keep, keep_named, keep_touched
 from capturekit.launch.plan import Part
 from capturekit.model import errors
@@ -52,7 +51,7 @@ from capturekit.model.skipped_exits import CertainExit
 from capturekit.model.source_line import Place, here
 from capturekit.recorder import conditional as decisions
 from capturekit.recorder.block_source import forbid_suspension
-from capturekit.recorder.embed import EmbedTarget, embed, take_out, target
+from capturekit.recorder.embed import EmbedTarget, embed, target
 from capturekit.recorder.embed import check as check_target
 from capturekit.recorder.forks import LANE_STREAMS, Assignment, Devices, Fork, Priority, on_lanes
 from capturekit.recorder.options import MODES, CaptureOptions, CheckedOptions, check_capture, reports_refusal
@@ -275,26 +274,13 @@ class Capture:
     ``cap.recording`` describes how it was made. A Capture is used once, in the thread that entered it.
     """
 
-    def __init__(
-        self,
-        stream: Any,
-        strict: bool,
-        rehearsal: Rehearsal | None,
-        pieces: bool,
-        fuse: bool | Literal['fast'],
-        lanes: Literal['auto'] | None,
-        watch: bool,
-        options: CheckedOptions,
-        temporaries: Temporaries = 'alone',
-    ) -> None:
-        self._given, self._strict, self._rehearsal = stream, strict, rehearsal
-        self._pieces, self._fuse, self._watch = pieces, fuse, watch
-        self._options, self._temporaries = options, temporaries
+    def __init__(self, stream: Any, options: CheckedOptions) -> None:
+        self._given, self._options = stream, options
         self._mode = options.mode if isinstance(options.mode, Mode) else MODES[options.mode]
         self._into = target(options.into, options.after)
         self._checked = options.check_races or (options.check_races is None and options.into is None)
         #: The bytes up to which memory is not used again: 0 for those that are found out; None without ``lanes``.
-        self._reuse_late = None if lanes is None else options.memory_limit or 0
+        self._reuse_late = None if options.lanes is None else options.memory_limit or 0
         self._update: Update | None = None
         self._relaned: Relaned | None = None
         self._fused: Fused | None = None
@@ -342,7 +328,7 @@ class Capture:
         GUARD.install(platform)
         undo.push(GUARD.uninstall)
         watched: list[FollowedCapture] = []
-        if self._watch:
+        if self._options.watch:
             told = watched.append
             GUARD.state.call_watch.open(platform, told)
             undo.push(partial(GUARD.state.call_watch.close, told))
@@ -355,10 +341,10 @@ class Capture:
             undo.push(partial(device.exchange_thread_mode, old))
             on = partial(GUARD.on, platform=platform)
             options, group = self._options, self._options.memory
-            share = None if group is None else group.join(platform, on, self._temporaries)
+            share = None if group is None else group.join(platform, on, options.temporaries)
             memory = GraphMemory(platform.cupy, options.pool, device.next_after(), on, self._reuse_late, share)
             self._lease.add(memory.hold())
-            if self._pieces:
+            if options.pieces:
                 self._seams_on = platform.cupy.cuda.get_current_stream()
                 self._outside = OutsideMemory(platform, memory)
                 undo.push(self._put_back)
@@ -432,7 +418,7 @@ class Capture:
     ) -> OpenCapture:
         """Begin the driver's capture. Each undo function is pushed before its step is made."""
         device, me, ptr = platform.device, threading.get_ident(), origin.ptr
-        recording = new_recording(platform, self._mode, strict=self._strict)
+        recording = new_recording(platform, self._mode, strict=self._options.strict)
         self._undo.push(partial(self._forget, origin))
         self._undo.push(partial(self._abandon, platform, origin))
         if self._into is None:
@@ -444,7 +430,7 @@ class Capture:
         capture = GUARD.ledger.begin(ptr, self._mode, me, blocking=blocking, at=at, device=number)
         if getattr(origin, '_graph_host_funcargs', None) is None:
             origin._graph_host_funcargs = []
-        live = OpenCapture(platform, capture, self._strict, origin, memory, recording, me, at, active_at=at)
+        live = OpenCapture(platform, capture, self._options.strict, origin, memory, recording, me, at, active_at=at)
         live.recorder.leave = partial(self._leave, live)
         self._live = live
         return live
@@ -457,8 +443,8 @@ class Capture:
         if self._into is not None:
             live.recorder.into = self._into.handle
             live.parts.numbered[live.recorder.into] = self._into.count
-        if self._rehearsal is not None:
-            live.parts.answers = Answers(self._rehearsal.reads)
+        if self._options.rehearsal is not None:
+            live.parts.answers = Answers(self._options.rehearsal.reads)
         live.recorder.arrays = held_by(frame, platform.cupy.ndarray)
         count = platform.cupy.cuda.runtime.getDeviceCount()
         if count > 1:
@@ -582,9 +568,9 @@ class Capture:
             self._graph = graph
             if live.caller is None and GUARD.installation.installed:
                 _not_launched(graph, live)
-            if self._fuse:
+            if self._options.fuse:
                 gathers = self._reuse_late is None
-                self._fused = EXTENSIONS.fuse_recorded(graph._state, self._fuse == 'fast', gathers)
+                self._fused = EXTENSIONS.fuse_recorded(graph._state, self._options.fuse == 'fast', gathers)
             if self._reuse_late is not None and live.caller is None:  # else the call relanes it, once it is whole
                 self._relaned = graph.relane()
             return
@@ -602,7 +588,7 @@ class Capture:
             outcome.attempt(self._lease.release)
             if self._into is not None and not live.lost and not live.parts.spoilt:
                 into = self._into
-                outcome.attempt(lambda: take_out(live.platform.device, into, live.decisions.bodies))
+                outcome.attempt(lambda: emptied(live.platform.device, into.handle, live.decisions.bodies, into.count))
         if self._into is not None and outcome.error is not None and (live.lost or live.parts.spoilt):
             outcome.error.add_note(_SPOILT if live.parts.spoilt else _DESTROYED)
         if outcome.body_error is not None:
@@ -658,23 +644,12 @@ class Capture:
     @property
     def stream(self) -> Any:
         """The origin: the CuPy stream on which the capture began. Raises ClosedError before the block is entered."""
-        if self._live is None:
-            raise self._used('stream')
-        return self._live.origin
+        return self._had(self._live, 'stream').origin
 
     @property
     def graph(self) -> Graph:
         """The recorded graph. Raises ClosedError while the block is open or if it failed."""
-        if self._into is not None and self._state == 'closed':
-            raise errors.ClosedError(
-                'Capture.graph',
-                location=here(),
-                rule='This capture has recorded into a graph of yours (`into=`), and has none of its own.',
-                remedy='Instantiate yours, and keep this capture: it holds the memory of what it recorded.',
-            )
-        if self._graph is None:
-            raise self._used('graph')
-        return self._graph
+        return self._had(self._graph, 'graph')
 
     @property
     def ends(self) -> list[Any]:
@@ -689,23 +664,17 @@ class Capture:
     @property
     def update(self) -> Update:
         """For a capture with ``update=graph``: how the graph was updated. Raises ClosedError before the end."""
-        if self._update is None:
-            raise self._used('update', 'update=graph')
-        return self._update
+        return self._had(self._update, 'update', 'update=graph')
 
     @property
     def relaned(self) -> Relaned:
         """Of a capture with ``lanes='auto'``: what became of its edges. Raises ClosedError before the end."""
-        if self._relaned is None:
-            raise self._used('relaned', "lanes='auto'")
-        return self._relaned
+        return self._had(self._relaned, 'relaned', "lanes='auto'")
 
     @property
     def fused(self) -> Fused:
         """Of a capture with ``fuse=``: which kernels became one. Raises ClosedError before the end."""
-        if self._fused is None:
-            raise self._used('fused', 'fuse=True')
-        return self._fused
+        return self._had(self._fused, 'fused', 'fuse=True')
 
     def close(self) -> None:
         """For a capture with ``into=``: give back the memory that its nodes use. A second call does nothing.
@@ -734,18 +703,14 @@ class Capture:
             UnsupportedCallError: the graph has decisions on the device, or is launched in parts; it is already on a
                 lane that may run at the same time; or it works on devices where the capture has no lane.
         """
-        self._must_be_open('embed()')
-        assert self._live is not None
-        embed(self._live, graph)
+        embed(self._opened('embed()'), graph)
 
     @property
     def recording(self) -> Recording:
         """The :class:`Recording` of the capture, which is complete after the block, also if the block failed.
 
         Raises ClosedError before the block is entered."""
-        if self._live is None:
-            raise self._used('recording')
-        return self._live.recording
+        return self._had(self._live, 'recording').recording
 
     @reports_refusal
     def fork(self, n: int | None = None, *, priority: Priority = None, devices: Devices = None) -> Fork:
@@ -791,9 +756,7 @@ class Capture:
             UnmatchedError: the stream is not in this capture.
             ClosedError: the capture is not open.
         """
-        self._must_be_open('join()')
-        live = self._live
-        assert live is not None
+        live = self._opened('join()')
         stream = getattr(stream, 'stream', stream)
         if not hasattr(stream, 'ptr'):
             raise TypeError(f'expected a stream, got {type(stream).__name__}')
@@ -897,11 +860,13 @@ class Capture:
         """
         return decisions.cases(self._deciding('switch()'), index, count, sys._getframe(1))
 
-    @reports_refusal
-    def _deciding(self, call: str) -> OpenCapture:
+    def _opened(self, call: str) -> OpenCapture:
+        """The capture, which has to be open."""
         self._must_be_open(call)
         assert self._live is not None
         return self._live
+
+    _deciding = reports_refusal(_opened)
 
     def _must_be_open(self, call: str) -> None:
         if self._state != 'open':
@@ -922,6 +887,12 @@ class Capture:
                 remedy='Fork and join the inner capture, or leave its block first.',
             )
 
+    def _had(self, value: _R | None, what: str, option: str = '') -> _R:
+        """What there is by now. Raises ClosedError where that is nothing."""
+        if value is None:
+            raise self._used(what, option)
+        return value
+
     def _used(self, what: str, option: str = '') -> errors.ClosedError:
         """The error for a use of the capture before or after its time, or of what only ``option`` makes."""
         if self._state in ('new', 'entering'):
@@ -934,6 +905,9 @@ class Capture:
         elif self._state == 'failed':
             rule = 'The capture failed and made no graph.'
             remedy = 'Repair what failed, and open a new one: `with ck.capture() as cap:`.'
+        elif what == 'graph':
+            rule = 'This capture has recorded into a graph of yours (`into=`), and has none of its own.'
+            remedy = 'Instantiate yours, and keep this capture: it holds the memory of what it recorded.'
         elif option:
             rule, remedy = f'The capture was opened without `{option}`.', f'Open it with `ck.capture({option})`.'
         else:
@@ -1157,8 +1131,8 @@ def capture(
 
     Threads: the block belongs to the thread that entered it; work of other threads goes on and is not recorded.
     """
-    checked = check_capture(stream, strict, rehearsal, pieces, fuse, lanes, watch, options)
-    return Capture(stream, strict, rehearsal, pieces, fuse, lanes, watch, checked)
+    main = {'strict': strict, 'rehearsal': rehearsal, 'pieces': pieces, 'fuse': fuse, 'lanes': lanes, 'watch': watch}
+    return Capture(stream, check_capture(stream, options, **main))
 
 
 def rehearse(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Rehearsal:

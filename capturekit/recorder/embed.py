@@ -14,7 +14,6 @@ from capturekit.analysis.node_view import Look, fill
 from capturekit.driver.cuda import current
 from capturekit.graph.executable import Graph
 from capturekit.guard import GUARD, OpenCapture, new_recording
-from capturekit.guard.captures import emptied
 from capturekit.launch.plan import Part
 from capturekit.model import errors
 from capturekit.model.cleanup import uninterrupted
@@ -206,16 +205,3 @@ def check(device: Any, target: EmbedTarget) -> None:
     if strangers := [node for node in target.after if node not in known]:
         raise ValueError(f'after: {len(strangers)} of the nodes are not in the graph')
     target.count = len(known)
-
-
-def take_out(device: Any, into: EmbedTarget, decided: dict[int, list[int]]) -> None:
-    """Remove the nodes that a failed capture has added to a graph.
-
-    A conditional node has to stay, since a graph whose condition has lost its node can't be instantiated any more. It
-    stays with an empty body and without edges.
-    """
-    for node in reversed(device.graph_nodes(into.handle)[into.count :]):
-        if node in decided:
-            emptied(device, decided[node], decided)
-        else:
-            device.node_destroy(node)

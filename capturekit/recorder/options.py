@@ -11,7 +11,7 @@ from capturekit.graph.executable import Graph
 from capturekit.graph.update import check_update
 from capturekit.guard import GUARD
 from capturekit.guard.entry_points import OWN
-from capturekit.launch.memory_group import MemoryGroup
+from capturekit.launch.memory_group import MemoryGroup, Temporaries
 from capturekit.model import errors
 from capturekit.model.counters import refused
 from capturekit.model.host_reads import Rehearsal
@@ -68,8 +68,14 @@ class CaptureOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedOptions:
-    """The same, all of them and checked."""
+    """All arguments of a capture but its stream, checked; and where its graph has the arrays of the block."""
 
+    strict: bool = True
+    rehearsal: Rehearsal | None = None
+    pieces: bool = False
+    fuse: bool | Literal['fast'] = False
+    lanes: Literal['auto'] | None = None
+    watch: bool = False
     mode: ModeName | Mode = 'relaxed'
     lines: bool = True
     check_races: bool | None = None
@@ -79,19 +85,21 @@ class CheckedOptions:
     update: Graph | None = None
     into: Any = None
     after: Any = None
+    temporaries: Temporaries = 'alone'
 
     def __post_init__(self) -> None:
-        """Check the types of the options, and what does not go together.
+        """Check the types of the arguments, and what does not go together.
 
         Raises:
-            TypeError, ValueError: an option is not as described. UpdateError, ClosedError: the graph that is to be
+            TypeError, ValueError: an argument is not as described. UpdateError, ClosedError: the graph that is to be
                 updated is launched in several parts, or closed.
         """
+        for name in ('strict', 'pieces', 'watch', 'lines'):
+            check_flag(name, getattr(self, name))
         if not isinstance(self.mode, (str, Mode)):
             raise TypeError(f"mode must be 'relaxed', 'thread_local' or 'global', got {self.mode!r}")
         if isinstance(self.mode, str) and self.mode not in MODES:
             raise ValueError(f"mode must be 'relaxed', 'thread_local' or 'global', got {self.mode!r}")
-        check_flag('lines', self.lines)
         if self.check_races is not None and not isinstance(self.check_races, bool):
             raise TypeError(f'check_races must be True, False or None, got {self.check_races!r}')
         check_memory(self.pool, self.memory, self.memory_limit)
@@ -104,41 +112,40 @@ class CheckedOptions:
         if self.into is not None and self.check_races:
             raise ValueError('with into= capturekit does not see all of the graph: races are not looked for')
         target(self.into, self.after)
-        if self.memory is not None and (self.into is not None or self.update is not None):
+        if self.rehearsal is not None and not isinstance(self.rehearsal, Rehearsal):
+            raise TypeError(f'rehearsal must come from ck.rehearse(), got {type(self.rehearsal).__name__}')
+        check_fuse(self.fuse)
+        check_lanes(self.lanes, self.memory_limit)
+        self._check_together()
+
+    def _check_together(self) -> None:
+        """Raise TypeError or ValueError for arguments of which one excludes the other."""
+        others = self.into is not None or self.update is not None
+        if self.memory is not None and others:
             raise TypeError(f'memory= can not be combined with {"update" if self.into is None else "into"}=')
+        if self.memory is not None and self.pieces:
+            raise TypeError('memory= can not be combined with pieces=')
+        if self.into is not None and self.rehearsal is not None:
+            raise ValueError('a rehearsal is checked by launches of capturekit, and with into= your code launches')
+        if self.update is not None and self.rehearsal is not None:
+            raise ValueError('update= goes neither with into= nor with a rehearsal')
+        if others and self.pieces:
+            raise ValueError(
+                'pieces=True makes several graphs with calls between them: it goes with neither into= nor update='
+            )
+        if others and self.lanes is not None:
+            raise ValueError("lanes='auto' goes neither with into= nor with update=")
+        if others and self.fuse:  # the nodes of those graphs are others'
+            raise ValueError('fuse= goes neither with into= nor with update=')
 
 
-def check_capture(
-    stream: Any, strict: Any, rehearsal: Any, pieces: Any, fuse: Any, lanes: Any, watch: Any, given: CaptureOptions
-) -> CheckedOptions:
-    """Check the arguments of ``capture()``: their types, and what does not go together. Return the options."""
+def check_capture(stream: Any, given: CaptureOptions, **arguments: Any) -> CheckedOptions:
+    """Check the arguments of ``capture()``: their types, and what does not go together."""
     for name in given:
         if name not in CaptureOptions.__annotations__:
             raise TypeError(f'capture() got an unexpected keyword argument {name!r}')
-    for name, value in (('strict', strict), ('pieces', pieces), ('watch', watch)):
-        check_flag(name, value)
-    options = CheckedOptions(**given)
-    if rehearsal is not None and not isinstance(rehearsal, Rehearsal):
-        raise TypeError(f'rehearsal must come from ck.rehearse(), got {type(rehearsal).__name__}')
+    options = CheckedOptions(**arguments, **given)
     _check_stream(stream)
-    check_fuse(fuse)
-    check_lanes(lanes, options.memory_limit)
-    if options.memory is not None and pieces:
-        raise TypeError('memory= can not be combined with pieces=')
-    if options.into is not None and rehearsal is not None:
-        raise ValueError('a rehearsal is checked by launches of capturekit, and with into= your code launches')
-    if options.update is not None and rehearsal is not None:
-        raise ValueError('update= goes neither with into= nor with a rehearsal')
-    if options.into is None and options.update is None:
-        return options
-    if pieces:
-        raise ValueError(
-            'pieces=True makes several graphs with calls between them: it goes with neither into= nor update='
-        )
-    if lanes is not None:
-        raise ValueError("lanes='auto' goes neither with into= nor with update=")
-    if fuse:  # the nodes of those graphs are others'
-        raise ValueError('fuse= goes neither with into= nor with update=')
     return options
 
 

@@ -319,7 +319,7 @@ def test_threads_that_come_later_see_what_earlier_ones_wrote(sim: Any) -> None:
     first = FusedPlace('float32', x.data.ptr, (64,), (0,), True, False)
     every = FusedPlace('float32', x.data.ptr, (64,), (4,), False, True)
     register = FusedPlace('float32', 0, (), (), False, False)
-    does = nodes_of(device).graph_elementwise(g)[node]
+    does = nodes_of(device).graph_work(g)[node]
     assert isinstance(does, Elementwise)
     steps = FusedStep(nodes_of(device).copy_operation('float32'), (0, 1)), FusedStep(does.operation, (1, 0, 2))
     kernel = FusedKernel((64,), (first, register, every), (), steps)

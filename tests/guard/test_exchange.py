@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 import pytest
 
 import capturekit as ck
+from capturekit.guard import GUARD
+from capturekit.guard.lint_guard import Witness
 from tests.guard.manual import by_hand
 
 
@@ -53,9 +56,16 @@ def test_refused_and_the_capture_goes_on(cp: Any, use: str) -> None:
 
 
 @pytest.mark.parametrize('use', USES)
+def test_a_linted_script_is_captured_as_ever(cp: Any, use: str) -> None:
+    witness = Witness(GUARD, lambda *told: pytest.fail(str(told)))
+    witness.open()
+    with closing(witness), ck.capture() as cap:
+        used(use, cp, cp.arange(4.0), cp.arange(4.0), cap.stream.ptr)
+
+
+@pytest.mark.parametrize('use', USES)
 def test_adapted_it_is_a_join(cp: Any, use: str) -> None:
-    x = cp.arange(4.0)
-    z = cp.zeros(4)
+    x, z = cp.arange(4.0), cp.zeros(4)
     side = cp.cuda.Stream(non_blocking=True)
     with ck.capture(strict=False) as cap:
         side.wait_event(cap.stream.record())
@@ -72,8 +82,7 @@ def test_adapted_it_is_a_join(cp: Any, use: str) -> None:
 
 @pytest.mark.parametrize('use', USES)
 def test_a_stream_outside_is_waited_for(cp: Any, use: str) -> None:
-    x = cp.arange(4.0)
-    z = cp.zeros(4)
+    x, z = cp.arange(4.0), cp.zeros(4)
     cp.cuda.Stream.null.synchronize()
     outside = cp.cuda.Stream(non_blocking=True)
     with outside:

@@ -255,7 +255,8 @@ def test_a_keyword_that_is_none_is_refused_at_the_call() -> None:
 
 
 def test_each_keyword_is_described_and_checked() -> None:
-    assert ck.CaptureOptions.__annotations__.keys() == CheckedOptions.__dataclass_fields__.keys()
+    named = {*inspect.signature(ck.capture).parameters, *ck.CaptureOptions.__annotations__} - {'stream', 'options'}
+    assert {*named, 'temporaries'} == CheckedOptions.__dataclass_fields__.keys()
     for name in ck.CaptureOptions.__annotations__:
         assert f'\n    {name}: ' in inspect.getdoc(ck.CaptureOptions)  # type: ignore[operator]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.guard import GUARD
-from capturekit.launch import read_checks
+from capturekit.launch import own_kernels
 from capturekit.model.host_reads import Read
 from tests.captured import launched, line_of, simulated
 from tests.examples import examples
@@ -240,7 +240,7 @@ def test_hundreds_of_launches_good_and_bad(sim: Any) -> None:
     _rehearsal, cap, _result = rehearsed(fn)
     n[...] = 0
     good = 0
-    for i in range(3 * read_checks.RING):
+    for i in range(3 * own_kernels.RING):
         bad = i % 5 == 2 or 60 < i < 70
         x[0] = i if bad else 0
         if bad:
@@ -525,7 +525,7 @@ def test_a_capture_inside_reads_nothing(sim: Any) -> None:
 
 
 def test_more_checks_than_can_be_numbered(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_checks, '_MOST', 3)
+    monkeypatch.setattr(own_kernels, '_MOST', 3)
     x = sim.arange(4.0)
 
     def fn(times: int) -> None:
@@ -648,7 +648,7 @@ def test_checks_asked_for_too_late_are_taken_for_wrong(sim: Any) -> None:
     _rehearsal, cap, _result = rehearsed(way, x, out)
     plan = cap.graph._state.plan
     assert plan is not None and plan.checks is not None
-    for _ in range(read_checks.RING):
+    for _ in range(own_kernels.RING):
         cap.graph.launch()
     assert plan.checks.wait(1, 1, lambda: None) is None
     cap.graph.launch()

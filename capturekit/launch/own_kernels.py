@@ -1,17 +1,22 @@
-"""Assumptions checked on the device: the assumed value of each host read is compared at every launch.
+"""Kernels of capturekit's own: one sets the condition of a conditional node, one checks an assumed value.
+
+CUDA C++ Programming Guide, "Conditional Graph Nodes": a condition has 32 bits; kernels set it while a launch runs. An
+IF node runs its first body if the condition is not 0, and otherwise its second, if it has one; a WHILE node runs its
+body until the condition is 0; a SWITCH node runs the body of that number, and none if there are fewer.
 
 After each host read that a rehearsal answered, one kernel compares the bytes computed now with those assumed then. It
-reports into pinned memory, so that the host knows without waiting for the stream, and sets the condition of the node
-that holds the rest of the graph: after a value that differs, nothing more runs.
+reports into pinned memory ("Page-Locked Host Memory, Mapped Memory"), so that the host knows without waiting for the
+stream, and sets the condition of the node that holds the rest of the graph: after a value that differs, nothing more
+runs.
 
 Launches are numbered 1, 2, 3 ... The ring in pinned memory has a slot of 16 words for each of the last
 :data:`RING` launches: word 0 is the launch's number and how many checks are done, word 1 its number and the failed
-check's, counted from 1, words 2 to 9 the first 64 bytes found there instead. CUDA C++ Programming Guide, "Conditional
-Graph Nodes"; "Page-Locked Host Memory, Mapped Memory".
+check's, counted from 1, words 2 to 9 the first 64 bytes found there instead.
 """
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,10 +25,69 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from capturekit.driver.cuda import Platform, current
-from capturekit.launch.condition_kernel import DECLARED, compiled
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.model import errors
 from capturekit.model.source_line import Place
+
+KERNEL = 'capturekit_decide'
+#: CUDA's function that sets a condition.
+DECLARED = (
+    'extern "C" __device__ __cudart_builtin__ void CUDARTAPI '
+    'cudaGraphSetConditional(cudaGraphConditionalHandle handle, unsigned int value);\n'
+)
+_DECIDES = r"""
+extern "C" __global__ void capturekit_decide(
+    const unsigned char* value, int nbytes, int negative, int truth, unsigned long long* passes, int again,
+    unsigned long long limit, unsigned long long condition)
+{
+    unsigned long long found = 0;
+    for (int i = 0; i < nbytes; i++) found |= (unsigned long long)value[i] << (8 * i);
+    if (negative && nbytes < 8 && (found >> (8 * nbytes - 1) & 1)) found |= ~0ull << (8 * nbytes);
+    if (truth) found = found != 0;
+    else if (found > 0xffffffffull) found = 0xffffffffull;
+    passes[0] = again ? passes[0] + 1 : 0;
+    if (limit && passes[0] >= limit) found = 0;
+    cudaGraphSetConditional(condition, (unsigned int)found);
+}
+"""
+
+
+def decide(platform: Platform, value: Any, truth: bool, passes: Any, again: bool, limit: int, condition: int) -> None:
+    """Record, on the current stream, that ``condition`` is set from ``value``, a boolean or whole number.
+
+    ``truth``: to 0 or 1, not to the number. ``passes``: one word that counts, from 0 where ``again`` is False;
+    from ``limit`` on, unless that is 0, the condition is 0.
+    """
+    dtype = value.dtype
+    compiled(platform, KERNEL, DECLARED + _DECIDES, _decide)(
+        (1,), (1,),
+        (
+            value, np.int32(dtype.itemsize), np.int32(dtype.kind == 'i'), np.int32(truth), passes, np.int32(again),
+            np.uint64(limit), np.uint64(condition),
+        ),
+    )  # fmt: skip
+
+
+def compiled(platform: Platform, name: str, source: str, body: Callable[[Any, Any, Any], None]) -> Any:
+    """A kernel of capturekit's own, compiled once for each CuPy. ``body``: what it does on the simulated device."""
+    found = platform.device.kernels.get(name)
+    if found is None:
+        if platform.simulated:
+            importlib.import_module('capturekit.simulated').body(name)(body)
+        found = platform.device.kernels[name] = platform.cupy.RawKernel(source, name)
+    return found
+
+
+def _decide(_grid: Any, _block: Any, args: Any) -> None:
+    """The kernel for the simulated device."""
+    value, _nbytes, _negative, truth, passes, again, limit, condition = args
+    number = int(value.reshape(-1)[0])
+    found = int(number != 0) if truth else number if 0 <= number <= 0xFFFFFFFF else 0xFFFFFFFF
+    passes[0] = int(passes[0]) + 1 if again else 0
+    if limit and int(passes[0]) >= int(limit):
+        found = 0
+    current().device.condition_set(int(condition), found)
+
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,7 +101,7 @@ _BLOCKS, _THREADS = 64, 256
 #: Seconds of polling pinned memory before the stream is synchronised instead, which also raises CUDA's errors.
 _PATIENCE = 0.002
 
-_SOURCE = r"""
+_CHECKS = r"""
 extern "C" __global__ void capturekit_check(
     const unsigned char* now, const unsigned char* assumed, unsigned long long nbytes, unsigned long long index,
     unsigned long long opens, unsigned long long* state, volatile unsigned long long* ring,
@@ -111,7 +175,7 @@ class Checks:
         self._words = memoryview(self._ring)
         memory.keep_pinned(self._pinned)
 
-    def record(self, array: Any, value: NDArray[Any], at: Place | None, condition: int) -> Check:
+    def record(self, array: Any, value: NDArray[Any], at: Place | None, condition: int) -> None:
         """Record, on the current stream, the check that ``array`` (contiguous) holds ``value``."""
         if len(self.made) >= _MOST:
             raise errors.HostReadError(
@@ -129,10 +193,9 @@ class Checks:
         opens = made.index == 0 and not self._opened
         words = [np.uint64(word) for word in (value.nbytes, made.index, opens)]
         ring = np.uint64(self._pinned.ptr)
-        compiled(self._platform, 'capturekit_check', _DEFINED + DECLARED + _SOURCE, _check)(
+        compiled(self._platform, 'capturekit_check', _DEFINED + DECLARED + _CHECKS, _check)(
             (blocks,), (_THREADS,), (flat, assumed, *words, self.state, ring, np.uint64(condition))
         )
-        return made
 
     def complete(self) -> None:
         """Finish: no check will be added."""
