@@ -118,6 +118,8 @@ class SimulatedStream:
     capture: SimulatedCapture | None = None
     after: frozenset[GraphNode] = frozenset()
     device: int = 0
+    #: The legacy default stream of the device: it is not captured.
+    legacy: bool = False
 
     def __post_init__(self) -> None:
         self.line = Line(self.device, not self.non_blocking)
@@ -132,6 +134,11 @@ class SimulatedEvent:
     seconds: float = 0.0
     #: Its last record, where streams are late.
     operation: Queued | None = None
+
+    @property
+    def dead(self) -> bool:
+        """Whether it stands for nodes of a capture that is lost or has ended."""
+        return self.capture is not None and self.capture.status is not CaptureStatus.ACTIVE
 
 
 #: Verbs that run work, or ask for nothing that another thread changes: they hold the lock for a part, or not at all.
@@ -188,7 +195,8 @@ class SimulatedDevice:
         self.queue: Queue | None = None
         self.be_late(os.environ.get('CAPTUREKIT_LATE') == '1' if late is None else late)
         self.streams: dict[int, SimulatedStream] = {}
-        self._per_thread: dict[tuple[int, int], SimulatedStream] = {}
+        #: Default streams, by thread, or 0 for the legacy one, and device.
+        self._defaults: dict[tuple[int, int], SimulatedStream] = {}
         self.events: dict[int, SimulatedEvent] = {}
         self.graphs: dict[int, GraphDefinition] = {}
         self.executables: dict[int, ExecutableGraph] = {}
@@ -238,15 +246,16 @@ class SimulatedDevice:
         return graph
 
     def _stream(self, s: int) -> SimulatedStream:
-        if s == PER_THREAD:
-            key = threading.get_ident(), self.get_device()
-            return self._per_thread.setdefault(key, SimulatedStream(non_blocking=False, device=self.get_device()))
+        legacy = s in LEGACY
+        if legacy or s == PER_THREAD:
+            here = self.get_device()
+            key = 0 if legacy else threading.get_ident(), here
+            return self._defaults.setdefault(key, SimulatedStream(non_blocking=False, device=here, legacy=legacy))
         return _found(self.streams, s, f'stream {s:#x}', Code.cudaErrorInvalidResourceHandle)
 
     def _line(self, s: int) -> Line:
-        if self.queue is not None and s in LEGACY:
-            return self.queue.legacy(self.get_device())
-        return self._stream(s).line
+        stream = self._stream(s)
+        return self.queue.legacy(stream.device) if stream.legacy and self.queue is not None else stream.line
 
     def _event(self, e: int) -> SimulatedEvent:
         return _found(self.events, e, f'event {e:#x}', Code.cudaErrorInvalidResourceHandle)
@@ -302,7 +311,9 @@ class SimulatedDevice:
             self._fail(row(Operation.WORK, Target.LEGACY)[0](Mode.RELAXED, True).code, call, blocking)
 
     def _live(self, stream: SimulatedStream, call: str) -> SimulatedCapture | None:
-        """The stream's capture; refuses the call if it is lost."""
+        """The stream's capture; refuses the call if it is lost, or uses the legacy stream beside one."""
+        if stream.legacy:
+            self._legacy(call)
         capture = stream.capture
         if capture is not None and capture.status is CaptureStatus.INVALIDATED:
             self._fail(Code.cudaErrorStreamCaptureInvalidated, call)
@@ -316,10 +327,10 @@ class SimulatedDevice:
 
     def _uncaptured(self, s: int, operation: Operation) -> None:
         """Refuse a call that no captured stream can take, nor the legacy stream beside a capture."""
-        if s in LEGACY:
+        stream = self._stream(s)
+        if stream.legacy:
             self._legacy(operation.value)
-        else:
-            self._conflict(self._stream(s), operation)
+        self._conflict(stream, operation)
 
     def _enter(self, stream: SimulatedStream, s: int, capture: SimulatedCapture) -> None:
         stream.capture = capture
@@ -402,8 +413,6 @@ class SimulatedDevice:
         return s
 
     def stream_device(self, s: int) -> int:
-        if s in LEGACY:
-            return self.get_device()
         stream = self._stream(s)
         self._conflict(stream, Operation.STREAM_GET_FLAGS)  # which answers alike
         return stream.device
@@ -436,12 +445,9 @@ class SimulatedDevice:
 
     def stream_flags(self, s: int) -> int:
         self._uncaptured(s, Operation.STREAM_GET_FLAGS)
-        return 0 if s in LEGACY else int(self._stream(s).non_blocking)
+        return int(self._stream(s).non_blocking)
 
     def stream_priority(self, s: int) -> int:
-        if s in LEGACY:
-            self._legacy('streamGetPriority')
-            return 0
         stream = self._stream(s)
         self._live(stream, 'streamGetPriority')
         return stream.priority
@@ -465,16 +471,12 @@ class SimulatedDevice:
 
     def stream_wait_event(self, s: int, e: int, external: bool = False) -> None:
         """``cudaStreamWaitEvent``: orders, forks, joins, or is refused."""
-        event = self._event(e)
-        if s in LEGACY:
-            self._legacy_wait(event)
-            return
-        stream = self._stream(s)
-        if external:
+        event, stream = self._event(e), self._stream(s)
+        if external and not stream.legacy:
             self._external(stream, event, 'waitEvent(external)')
             return
         capture = self._live(stream, 'waitEvent')
-        if event.capture is not None and event.capture.status is not CaptureStatus.ACTIVE:
+        if event.dead:
             self._fail(Code.cudaErrorInvalidValue, 'waitEvent', [capture] if capture else [])
         if event.capture is None:
             if capture is not None and event.recorded:
@@ -482,6 +484,8 @@ class SimulatedDevice:
             if capture is None:
                 self._queue(s, nothing, [event.operation])
             return
+        if stream.legacy:
+            self._fail(Code.cudaErrorStreamCaptureImplicit, 'waitEvent', [event.capture])
         if capture is None:
             self._enter(stream, s, event.capture)
             stream.after = event.after
@@ -490,19 +494,10 @@ class SimulatedDevice:
         else:
             stream.after = stream.after | event.after
 
-    def _legacy_wait(self, event: SimulatedEvent) -> None:
-        self._legacy('waitEvent')
-        if event.capture is None:
-            self._queue(0, nothing, [event.operation])
-            return
-        if event.capture.status is not CaptureStatus.ACTIVE:
-            self._fail(Code.cudaErrorInvalidValue, 'waitEvent')
-        self._fail(Code.cudaErrorStreamCaptureImplicit, 'waitEvent', [event.capture])
-
     def _external(self, stream: SimulatedStream, event: SimulatedEvent | None, call: str) -> None:
         """An external record or wait: a node in a capture, illegal outside of one. The event's own state stays."""
         capture = self._live(stream, call)
-        if event is not None and event.capture is not None and event.capture.status is not CaptureStatus.ACTIVE:
+        if event is not None and event.dead:
             self._fail(Code.cudaErrorInvalidValue, call, [capture] if capture else [])
         if capture is None:
             self._fail(Code.cudaErrorIllegalState, call)
@@ -535,16 +530,9 @@ class SimulatedDevice:
 
     def event_record(self, e: int, s: int, external: bool = False) -> None:
         """``cudaEventRecord``: in a capture no node, the event then stands for the stream's dependencies."""
-        event = self._event(e)
-        if s in LEGACY:
-            self._legacy('eventRecord')
-            self._same_device(event.device, self.get_device(), 'eventRecord')
-            event.capture, event.recorded, event.seconds = None, True, time.perf_counter()
-            event.operation = self._queue(s, lambda: _stamp(event))
-            return
-        stream = self._stream(s)
+        event, stream = self._event(e), self._stream(s)
         self._same_device(event.device, stream.device, 'eventRecord')
-        if external:
+        if external and not stream.legacy:
             self._external(stream, None, 'eventRecord(external)')
             return
         event.capture = self._live(stream, 'eventRecord')
@@ -567,7 +555,7 @@ class SimulatedDevice:
         with self._lock:
             event = self._event(e)
             if event.capture is not None:
-                if event.capture.status is not CaptureStatus.ACTIVE:
+                if event.dead:
                     self._fail(Code.cudaErrorInvalidValue, operation.value)
                 answer = row(operation, Target.CAPTURED_EVENT)[0](event.capture.mode, False)
                 self._fail(answer.code, operation.value, [event.capture])
@@ -579,8 +567,7 @@ class SimulatedDevice:
             if not event.recorded:
                 self._fail(Code.cudaErrorInvalidResourceHandle, 'eventElapsedTime')
             if event.capture is not None:
-                dead = event.capture.status is not CaptureStatus.ACTIVE
-                self._fail(Code.cudaErrorInvalidValue if dead else Code.cudaErrorCapturedEvent, 'eventElapsedTime')
+                self._fail(Code.cudaErrorInvalidValue if event.dead else Code.cudaErrorCapturedEvent, 'eventElapsedTime')
         if any(event.operation is not None and not event.operation.done for event in (first, second)):
             self._fail(Code.cudaErrorNotReady, 'eventElapsedTime')
         return (second.seconds - first.seconds) * 1e3
@@ -589,8 +576,7 @@ class SimulatedDevice:
         """What an event stands for (the device knows; CUDA has to be asked round a corner)."""
         event = self._event(e)
         if event.capture is not None:
-            alive = event.capture.status is CaptureStatus.ACTIVE
-            return EventState.CAPTURED if alive else EventState.DEAD
+            return EventState.DEAD if event.dead else EventState.CAPTURED
         return EventState.OUTSIDE if event.recorded else EventState.NEVER
 
     # -- work, and calls that touch the whole device ----------------------------------------------------------
@@ -603,16 +589,13 @@ class SimulatedDevice:
         ``given`` is what the work was made of, so that the node can be given something else.
         """
         with self._lock:
-            if s in LEGACY:
-                self._legacy(name)
-            else:
-                stream = self._stream(s)
-                if kind == 'kernel':
-                    self._same_device(self.get_device(), stream.device, name)
-                capture = self._live(stream, name)
-                if capture is not None:
-                    self._add(stream, capture, work, name, kind, given)
-                    return True
+            stream = self._stream(s)
+            if kind == 'kernel':
+                self._same_device(self.get_device(), stream.device, name)
+            capture = self._live(stream, name)
+            if capture is not None:
+                self._add(stream, capture, work, name, kind, given)
+                return True
             self.submitted[int(s)] = self.submitted.get(int(s), 0) + 1
             queued = self._queue(s, work)
         for tell in self.told_of_work:
@@ -622,7 +605,7 @@ class SimulatedDevice:
 
     def spoil(self, s: int, work: Callable[[], None]) -> None:
         """Let a stream do work that no call has asked for, if it is not captured and work waits at all."""
-        if s in LEGACY or self._stream(s).capture is None:
+        if self._stream(s).capture is None:
             self._queue(s, work)
 
     def busy(self) -> bool:
@@ -632,9 +615,8 @@ class SimulatedDevice:
     def meet(self, streams: Sequence[int]) -> None:
         """What the streams of a collective do next comes after what each was given: on a GPU its ranks wait as they
         run. Streams of several captures can't: their graphs are launched one after the other here."""
-        found = [None if s in LEGACY else self._stream(s) for s in streams]
-        captured = [stream for stream in found if stream is not None and stream.capture is not None]
-        if len({stream.capture for stream in captured}) > 1 or 0 < len(captured) < len(found):
+        captured = [stream for stream in map(self._stream, streams) if stream.capture is not None]
+        if len({stream.capture for stream in captured}) > 1 or 0 < len(captured) < len(streams):
             raise NotImplementedError('the simulated device lets ranks meet in one capture, or outside of any')
         after = frozenset().union(*(stream.after for stream in captured))
         for stream in captured:
@@ -700,10 +682,10 @@ class SimulatedDevice:
         stream.after = _nodes_of(capture.graph, after, 'streamUpdateCaptureDependencies')
 
     def _begin(self, s: int, mode: Mode, graph: GraphDefinition | None) -> None:
-        if s in LEGACY:
+        stream = self._stream(s)
+        if stream.legacy:
             self._legacy('beginCapture')
             self._fail(Code.cudaErrorStreamCaptureUnsupported, 'beginCapture')
-        stream = self._stream(s)
         if stream.capture is not None:
             self._fail(Code.cudaErrorIllegalState, 'beginCapture')
         self._captures_opened += 1
@@ -715,10 +697,9 @@ class SimulatedDevice:
 
     def end_capture(self, s: int) -> int:
         """``cudaStreamEndCapture``: return the graph's handle, which :meth:`capture_info` has told before."""
-        if s in LEGACY:
-            self._legacy('endCapture')
-            self._fail(Code.cudaErrorIllegalState, 'endCapture')
         stream = self._stream(s)
+        if stream.legacy:
+            self._legacy('endCapture')
         capture = stream.capture
         if capture is None:
             self._fail(Code.cudaErrorIllegalState, 'endCapture')
