@@ -31,6 +31,7 @@ from capturekit.simulated.cupy.surface import (
     Call,
     declared,
     named,
+    signature,
     signature_like,
 )
 from capturekit.simulated.unchecked_functions import UNCHECKED, info_of
@@ -227,14 +228,8 @@ def _resized(a: Any, n: int, axis: int) -> Any:
 
 def bincount(x: Any, weights: Any = None, minlength: int | None = None) -> Any:
     """Return how often each number occurs; the host reads the largest first."""
-    if x.ndim != 1:
-        raise ValueError('object too deep for desired array' if x.ndim else 'object of too small depth')
     if x.size and bool((x < 0).any()):
         raise ValueError('The first argument of bincount must be non-negative')
-    if weights is not None and x.shape != weights.shape:
-        raise ValueError("The weights and list don't have the same length.")
-    if minlength is not None and int(minlength) < 0:
-        raise ValueError('minlength must be non-negative')
     size = max(int(x.max()) + 1 if x.size else 0, int(minlength or 0))
 
     def counted(a: Any, w: Any) -> Any:
@@ -405,12 +400,6 @@ for _name, _function in SHORT.items():
     named(_function, _name)
 
 
-def _numpy_function(name: str, module: ModuleType = np) -> Callable[..., Any] | None:
-    """Return what CuPy's ``name`` calls, NumPy's function or one of :data:`UNCHECKED`; None where NumPy has none."""
-    found = getattr(module, SAME_AS.get(name, name), None) or getattr(module, name, None)
-    return UNCHECKED.get(name, found) if callable(found) else None
-
-
 def without_warnings(fn: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fn)
     def quiet(*args: Any, **kwargs: Any) -> Any:
@@ -436,8 +425,8 @@ def _plain(name: str, fn: Callable[..., Any]) -> Call:
             _READ[name](*args, **kwargs)
         args, kwargs = _uploaded(name, args, kwargs)
         dtype = kwargs.pop('dtype', None) if name in ('argmax', 'argmin') else None  # NumPy's have none
-        if name in ('sort', 'argsort'):  # what is not None can only mean this
-            kwargs['kind'] = 'stable'
+        if name in ('sort', 'argsort'):
+            kwargs['kind'] = arrays.stable(kwargs.get('kind'))
         if prepare is not None and (name not in CUBLAS or _needs_cublas(args)):
             prepare()
         found = launches.launch(f'cupy_{name}', fn, args, kwargs, out=out)
@@ -642,12 +631,12 @@ def _read_one(value: Any) -> Any:
 def _made(
     names: list[str], source: ModuleType, way: Callable[[str, Callable[..., Any]], Call], module: str
 ) -> dict[str, Any]:
+    """Return those of CuPy's functions for which NumPy, whatever its version, has what they are made of."""
     found = {}
     for name in names:
-        fn = _numpy_function(name, source)
-        if fn is not None:
-            own = getattr(source, SAME_AS.get(name, name), None) or getattr(source, name)
-            found[name] = declared(name, signature_like(name, own), way(name, fn), module)
+        own = getattr(source, SAME_AS.get(name, name), None)
+        if own is not None:
+            found[name] = declared(name, signature_like(name, own), way(name, UNCHECKED.get(name, own)), module)
     return found
 
 
@@ -660,7 +649,6 @@ def _top_level() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for names, way in ways:
         found.update(_made(names, np, way, 'cupy'))
-    found.update(permute_dims=_permute_dims, matrix_transpose=_matrix_transpose)
     return found
 
 
@@ -668,14 +656,6 @@ for _name in (*METHODS, 'diagonal', 'squeeze', 'swapaxes'):
     _own = getattr(np, _name)
     _call = _plain(_name, UNCHECKED.get(_name, _own)) if _name in METHODS else _viewing(_name, _own)
     setattr(arrays._ndarray_base, _name, declared(_name, signature_like(f'ndarray.{_name}', _own), _call))
-
-
-def _permute_dims(a: Any, axes: Any = None) -> Any:
-    return launches.view(np.transpose, array_of(a), axes)
-
-
-def _matrix_transpose(x: Any, /) -> Any:
-    return array_of(x).mT
 
 
 def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
@@ -690,8 +670,9 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
 def _linalg() -> dict[str, Any]:
     """Return the functions of ``cupy.linalg``."""
     found = _made(LINALG, np.linalg, _plain, 'cupy.linalg')
-    _norm.__name__, _norm.__module__ = 'norm', 'cupy.linalg'
-    found.update(norm=_norm, matrix_transpose=lambda a: _matrix_transpose(a), LinAlgError=np.linalg.LinAlgError)
+    turned = _viewing('matrix_transpose', np.matrix_transpose)
+    found['matrix_transpose'] = declared('matrix_transpose', signature('a'), turned, 'cupy.linalg')
+    found.update(norm=named(_norm, 'norm', module='cupy.linalg'), LinAlgError=np.linalg.LinAlgError)
     return found
 
 

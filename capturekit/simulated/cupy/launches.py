@@ -210,7 +210,8 @@ class Layout:
     device = property(lambda self: self.data.device)
 
 
-_SCALARS = (bool, int, float, complex, np.generic)
+#: Numbers of the host, which kernels take as they are.
+SCALARS = (bool, int, float, complex, np.generic)
 
 
 def from_cuda_array_interface(owner: Any) -> Any:
@@ -279,7 +280,7 @@ def lower(value: Any) -> Any:
 def _lowered(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         raise TypeError(f'Unsupported type {type(value)}')
-    if isinstance(value, _SCALARS) or value is None or isinstance(value, (str, slice, type)):
+    if isinstance(value, SCALARS) or value is None or isinstance(value, (str, slice, type)):
         return value
     array = as_array(value)
     return value if array is None else _reachable(array)

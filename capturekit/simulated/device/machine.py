@@ -567,7 +567,9 @@ class SimulatedDevice:
             if not event.recorded:
                 self._fail(Code.cudaErrorInvalidResourceHandle, 'eventElapsedTime')
             if event.capture is not None:
-                self._fail(Code.cudaErrorInvalidValue if event.dead else Code.cudaErrorCapturedEvent, 'eventElapsedTime')
+                self._fail(
+                    Code.cudaErrorInvalidValue if event.dead else Code.cudaErrorCapturedEvent, 'eventElapsedTime'
+                )
         if any(event.operation is not None and not event.operation.done for event in (first, second)):
             self._fail(Code.cudaErrorNotReady, 'eventElapsedTime')
         return (second.seconds - first.seconds) * 1e3
