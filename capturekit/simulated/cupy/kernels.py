@@ -259,27 +259,19 @@ class vectorize:
         return launches.launch(name, np.vectorize(self.pyfunc, otypes=self.otypes), args)
 
 
-#: What functions remember. As in CuPy there are those of all functions that were ever made.
-_memos: list[dict[Any, Any]] = []
+#: Functions that remember. As in CuPy these are all that were ever made.
+_memos: list[Any] = []
 
 
 def memoize(for_each_device: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def decorate(f: Callable[..., Any]) -> Callable[..., Any]:
-        memo: dict[Any, Any] = {}
-        _memos.append(memo)
-
-        @functools.wraps(f)
-        def remembering(*args: Any, **kwargs: Any) -> Any:
-            key = (args, frozenset(kwargs.items()))
-            if key not in memo:
-                memo[key] = f(*args, **kwargs)
-            return memo[key]
-
+        remembering = functools.cache(f)
+        _memos.append(remembering)
         return remembering
 
     return decorate
 
 
 def clear_memo() -> None:
-    for memo in _memos:
-        memo.clear()
+    for remembering in _memos:
+        remembering.cache_clear()

@@ -77,8 +77,7 @@ def can_multiply(x1: Any, x2: Any) -> bool:
 
 def handle_of(library: Any) -> int:
     """The handle that this thread has for a library on its device."""
-    name = next(name for name in ('cublas', 'cusolver', 'cusparse') if library is globals()[name])
-    return int(getattr(devices.Device(), f'{name}_handle'))
+    return int(getattr(devices.Device(), f'{library.__name__.rpartition(".")[2]}_handle'))
 
 
 def use(library: Any, waits: bool = False) -> None:
@@ -128,9 +127,6 @@ _KEPT = 16
 
 class CuFFTError(RuntimeError):
     """An error of cuFFT."""
-
-    def __init__(self, result: str) -> None:
-        super().__init__(result)
 
 
 class _Plan:
