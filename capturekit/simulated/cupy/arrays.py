@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 from collections.abc import Callable, Iterator
 from types import GenericAlias
 from typing import Any
@@ -614,7 +615,7 @@ class _ndarray_base(Layout):
 
     def __getitem__(self, slices: Any) -> Any:
         if self.dtype.fields is not None and isinstance(slices, (str, list)):
-            return launches.view(_basic, self, slices)
+            return launches.view(operator.getitem, self, slices)
         seen, operands, where, shape = _located(self, slices)
         if not operands:
             return seen
@@ -624,7 +625,7 @@ class _ndarray_base(Layout):
     def __setitem__(self, slices: Any, value: Any) -> None:
         target: Any = self
         if self.dtype.fields is not None and isinstance(slices, (str, list)):
-            target, slices = launches.view(_basic, self, slices), Ellipsis
+            target, slices = launches.view(operator.getitem, self, slices), Ellipsis
         scatter(target, slices, value, 'update')
 
     def __class_getitem__(cls, item: Any) -> Any:
@@ -689,14 +690,9 @@ Layout.array_class = ndarray
 
 
 _UPDATES: dict[str, Callable[..., None]] = {
-    'add': np.add.at,
-    'sub': np.subtract.at,
-    'max': np.maximum.at,
-    'min': np.minimum.at,
-    'and': np.bitwise_and.at,
-    'or': np.bitwise_or.at,
-    'xor': np.bitwise_xor.at,
-}
+    'add': np.add.at, 'sub': np.subtract.at, 'max': np.maximum.at, 'min': np.minimum.at, 'and': np.bitwise_and.at,
+    'or': np.bitwise_or.at, 'xor': np.bitwise_xor.at,
+}  # fmt: skip
 
 
 def _prepare(key: Any) -> list[Any]:
@@ -725,9 +721,7 @@ def _split(array: Any, key: Any) -> tuple[Any, list[tuple[int, Any]]]:
     prepared = _prepare(key)
     if not any(k is Ellipsis for k in prepared):
         prepared.append(Ellipsis)
-    used = sum(_axes_used(k) for k in prepared)
-    if used > array.ndim:
-        raise IndexError(f'too many indices for array: array is {array.ndim}-dimensional, but {used} were indexed')
+    used = sum(map(_axes_used, prepared))
     basic: list[Any] = []
     arrays = []
     axis = 0
@@ -742,11 +736,7 @@ def _split(array: Any, key: Any) -> tuple[Any, list[tuple[int, Any]]]:
             axis += array.ndim - used
         elif k is None or isinstance(k, slice):
             axis += 1
-    return launches.view(_basic, array, tuple(basic)), arrays
-
-
-def _basic(a: NDArray[Any], key: tuple[Any, ...]) -> Any:
-    return a[key]
+    return launches.view(operator.getitem, array, tuple(basic)), arrays  # refuses too many of them
 
 
 def _axes_used(k: Any) -> int:
@@ -754,18 +744,14 @@ def _axes_used(k: Any) -> int:
         return 0
     if not isinstance(k, Layout) or k.dtype.kind in 'iu':
         return 1
-    if k.dtype.kind == 'b':
-        return int(k.ndim)
-    raise IndexError(f'arrays used as indices must be of integer or boolean type. (actual: {k.dtype.type})')
+    if k.dtype.kind != 'b':
+        raise IndexError(f'arrays used as indices must be of integer or boolean type. (actual: {k.dtype.type})')
+    return int(k.ndim)
 
 
 def _check_mask(array: Any, mask: Any, axis: int) -> None:
-    for i, n in enumerate(mask.shape):
-        if array.shape[axis + i] != n:
-            raise IndexError(
-                f'boolean index did not match indexed array along dimension {axis + i}; '
-                f'dimension is {array.shape[axis + i]} but corresponding boolean dimension is {n}'
-            )
+    """Let NumPy refuse a mask of another shape."""
+    _ = np.broadcast_to(False, array.shape)[(slice(None),) * axis + (np.zeros(mask.shape, bool),)]
 
 
 def count_true(mask: Any) -> int:
