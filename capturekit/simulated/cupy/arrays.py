@@ -134,8 +134,7 @@ def assign(a: NDArray[Any], value: Any) -> None:
 
 def fits(array: Any, order: str) -> bool:
     """Return whether the array is laid out in ``order`` already."""
-    fine: bool = {'K': True, 'A': array.flags.forc, 'C': array._c_contiguous, 'F': array._f_contiguous}[order]
-    return fine
+    return bool({'K': True, 'A': array.flags.forc, 'C': array._c_contiguous, 'F': array._f_contiguous}[order])
 
 
 def strides_like(array: Any, dtype: np.dtype[Any], order: str) -> Shape | None:
@@ -224,8 +223,7 @@ def _should_use_rop(x: Any, y: Any) -> bool:
     y_ufunc = getattr(y, '__array_ufunc__', _NOTHING)
     if y_ufunc is not _NOTHING:
         return y_ufunc is None
-    lower: bool = getattr(x, '__array_priority__', 0) < getattr(y, '__array_priority__', 0)
-    return lower
+    return bool(getattr(x, '__array_priority__', 0) < getattr(y, '__array_priority__', 0))
 
 
 def _operator(name: str) -> Callable[[Any, Any], Any]:
@@ -430,9 +428,8 @@ class _ndarray_base(Layout):
     def tolist(self) -> Any:
         return self.get().tolist()
 
-    def tobytes(self, order: str = 'C') -> bytes:
-        found: bytes = self.get().tobytes(order)
-        return found
+    def tobytes(self, order: str = 'C') -> Any:
+        return self.get().tobytes(order)
 
     def _astype(
         self, dtype: Any, order: str | None = 'K', casting: Any = None, subok: Any = None, copy: bool | None = True
@@ -528,7 +525,7 @@ class _ndarray_base(Layout):
     def partition(self, kth: Any, axis: int = -1) -> None:
         launches.mutate('cupy_partition', lambda a: a.partition(kth, axis=axis), self)
 
-    def nonzero(self) -> tuple[Any, ...]:
+    def nonzero(self) -> Any:
         """Return the indices of elements that are not zero; the host waits for their number."""
         return nonzero(self)
 
@@ -759,13 +756,12 @@ def count_true(mask: Any) -> int:
     return int(launches.launch('cupy_count_nonzero', np.count_nonzero, (mask,)))
 
 
-def nonzero(array: Any) -> tuple[Any, ...]:
+def nonzero(array: Any) -> Any:
     """Return the indices of what is not zero; the host waits for their number."""
     if array.ndim == 0:
         raise ValueError('Calling nonzero on 0d arrays is not allowed. Use cp.atleast_1d(scalar).nonzero() instead.')
     n = count_true(array)
-    found: tuple[Any, ...] = launches.launch('cupy_nonzero', np.nonzero, (array,), shapes=[(n,)] * array.ndim)
-    return found
+    return launches.launch('cupy_nonzero', np.nonzero, (array,), shapes=[(n,)] * array.ndim)
 
 
 def _integers(array: Any, arrays: list[tuple[int, Any]]) -> list[tuple[int, Any]]:

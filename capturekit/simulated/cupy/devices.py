@@ -17,8 +17,7 @@ _numbers = itertools.count(0x1000)
 
 def _get_handle(name: str, device: int) -> int:
     """This thread's handle of a library on a device, made when it is first asked for."""
-    number: int = runtime_calls.of_thread(name, dict).setdefault(device, next(_numbers))
-    return number
+    return int(runtime_calls.of_thread(name, dict).setdefault(device, next(_numbers)))
 
 
 def get_device_id() -> int:
@@ -30,8 +29,7 @@ def is_available() -> bool:
 
 
 def get_local_runtime_version() -> int:
-    version: int = runtime.runtimeGetVersion()
-    return version
+    return int(runtime.runtimeGetVersion())
 
 
 @functools.total_ordering

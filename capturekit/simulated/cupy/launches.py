@@ -60,14 +60,13 @@ class Slot:
     strides: Shape
     dtype: np.dtype[Any]
 
-    def view(self) -> NDArray[Any]:
+    def view(self) -> Any:
         """Return the elements as they are now, sharing the device's bytes."""
         if 0 in self.shape:
             return np.lib.stride_tricks.as_strided(np.empty(0, self.dtype), self.shape, self.strides)
         low, high = _extent(self.shape, self.strides, self.dtype.itemsize)
         block, offset = runtime.device_block(self.ptr + low, high - low)
-        found: NDArray[Any] = np.ndarray(self.shape, self.dtype, block, offset - low, self.strides)
-        return found
+        return np.ndarray(self.shape, self.dtype, block, offset - low, self.strides)
 
 
 def is_recording() -> bool:
@@ -118,8 +117,7 @@ def check_dtype(dtype: Any) -> np.dtype[Any]:
         raise ValueError(f'Unsupported dtype {found}')
     if found.isnative:
         return found  # NumPy has one object for each, and arrays of CuPy have that
-    native: np.dtype[Any] = found.newbyteorder('=')
-    return native
+    return found.newbyteorder('=')
 
 
 class Layout:
@@ -418,10 +416,9 @@ def launch(
     return _rebuild(result, iter(arrays))
 
 
-def _reachable(array: Any) -> Slot:
+def _reachable(array: Any) -> Any:
     check_access(array.data.device_id)
-    slot: Slot = array._slot()
-    return slot
+    return array._slot()
 
 
 def _launch_into(name: str, fn: Callable[..., Any], recipe: Any, out: Any, elementwise: bool, opaque: bool) -> Any:
@@ -506,8 +503,7 @@ def _same_bytes(array: Any, now: NDArray[Any], seen: NDArray[Any]) -> Any:
 
 
 def _host_address(a: NDArray[Any]) -> int:
-    address: int = a.__array_interface__['data'][0]
-    return address
+    return int(a.__array_interface__['data'][0])
 
 
 # -- arrays of one device used from another: copies by memcpy, kernels by peer access, with a warning ----------------

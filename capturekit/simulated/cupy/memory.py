@@ -213,7 +213,7 @@ def malloc_managed(size: int) -> MemoryPointer:
 
 
 def _get_thread_local_allocator() -> Any:
-    return getattr(runtime_calls.state.thread, 'allocator', None)
+    return runtime_calls.state.thread.allocator
 
 
 def _set_thread_local_allocator(allocator: Allocator | None) -> None:

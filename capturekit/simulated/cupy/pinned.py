@@ -70,8 +70,7 @@ class PinnedMemoryPointer(_Bytes):  # type: ignore[misc]
     __iadd__, __isub__ = __add__, __sub__  # an array can't be moved
 
     def size(self) -> int:
-        nbytes: int = self.mem.size - (self.ptr - self.mem.ptr)
-        return nbytes
+        return int(self.mem.size - (self.ptr - self.mem.ptr))
 
 
 def _add_to_watch_list(event: Any, obj: Any) -> None:

@@ -462,8 +462,7 @@ def eventDestroy(event: int) -> None:
 def eventElapsedTime(start: int, end: int) -> float:
     if not calls.state.untimed.isdisjoint((start, end)):
         raise CUDARuntimeError(_INVALID_HANDLE)
-    milliseconds: float = calls.ask(calls.device().event_elapsed_time, start, end)
-    return milliseconds
+    return float(calls.ask(calls.device().event_elapsed_time, start, end))
 
 
 def graphDebugDotPrint(graph: int, path: str, flags: int) -> None:

@@ -29,9 +29,8 @@ class _ThreadLocal:
         self.current_device_id_stack: list[int] = []
 
     @staticmethod
-    def get() -> _ThreadLocal:
-        tls: _ThreadLocal = runtime_calls.of_thread('tls', _ThreadLocal)
-        return tls
+    def get() -> Any:
+        return runtime_calls.of_thread('tls', _ThreadLocal)
 
     def push_stream(self, stream: _BaseStream, device_id: int) -> None:
         self.current_stream_stack[device_id].append(stream)
@@ -49,9 +48,8 @@ class _ThreadLocal:
         self.current_stream[device_id] = stream
 
 
-def get_default_stream() -> Stream:
-    stream: Stream = Stream.ptds if runtime_calls.is_ptds_enabled() else Stream.null
-    return stream
+def get_default_stream() -> Any:
+    return Stream.ptds if runtime_calls.is_ptds_enabled() else Stream.null
 
 
 def get_current_stream(device_id: int = -1) -> Any:
@@ -229,6 +227,7 @@ class Stream(_BaseStream):
 
     null: ClassVar[Any] = None
     ptds: ClassVar[Any] = None
+    _foreign_stream_ref: Any = None
 
     def __init__(
         self, null: bool = False, non_blocking: bool = False, ptds: bool = False, priority: int | None = None

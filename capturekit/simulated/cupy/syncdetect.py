@@ -17,8 +17,7 @@ class DeviceSynchronized(RuntimeError):
 
 
 def _is_allowed() -> bool:
-    allowed: bool = getattr(runtime_calls.state.thread, 'allowed', True)
-    return allowed
+    return runtime_calls.state.thread.allowed
 
 
 def _declare_synchronize() -> None:

@@ -42,7 +42,7 @@ _CODES = {'e': 2, 'f': 0, 'd': 1, 'F': 4, 'D': 5}
 
 def _gemmEx(handle: int, *args: int) -> None:
     use(cublas)
-    make, runtime_calls.state.thread.product = getattr(runtime_calls.state.thread, 'product', None), None
+    make, runtime_calls.state.thread.product = runtime_calls.state.thread.product, None
     if make is not None:
         make()
 
@@ -96,8 +96,7 @@ def _use_cusolver(name: str) -> None:
 
 def get_config_linalg() -> str:
     """Return whether CuPy reads on the host if a factorization has failed: 'raise' or 'ignore'."""
-    found: str = getattr(runtime_calls.state.thread, 'linalg', 'ignore')
-    return found
+    return runtime_calls.state.thread.linalg
 
 
 def allocate_inside(name: str) -> None:
@@ -193,9 +192,8 @@ class PlanCache:
         return found
 
 
-def get_plan_cache() -> PlanCache:
-    found: PlanCache = runtime_calls.of_thread('plans', PlanCache)
-    return found
+def get_plan_cache() -> Any:
+    return runtime_calls.of_thread('plans', PlanCache)
 
 
 def transforming(name: str, call: Call) -> Call:
