@@ -15,25 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.simulated.cupy.surface import (
-    CUBLAS,
-    FFT,
-    HOST,
-    LINALG,
-    LOOKING_AT_INFO,
-    METHODS,
-    PLAIN,
-    READ_WHOLE,
-    SAME_AS,
-    SETS,
-    VIEWS,
-    WAITING,
-    Call,
-    declared,
-    named,
-    signature,
-    signature_like,
-)
+from capturekit.simulated.cupy import surface
+from capturekit.simulated.cupy.surface import Call, declared, named, signature, signature_like
 from capturekit.simulated.unchecked_functions import UNCHECKED, info_of
 
 from . import arrays, launches, runtime, runtime_calls, vendor
@@ -427,13 +410,13 @@ def _plain(name: str, fn: Callable[..., Any]) -> Call:
         dtype = kwargs.pop('dtype', None) if name in ('argmax', 'argmin') else None  # NumPy's have none
         if name in ('sort', 'argsort'):
             kwargs['kind'] = arrays.stable(kwargs.get('kind'))
-        if prepare is not None and (name not in CUBLAS or _needs_cublas(args)):
+        if prepare is not None and (name not in surface.CUBLAS or _needs_cublas(args)):
             prepare()
         found = launches.launch(f'cupy_{name}', fn, args, kwargs, out=out)
         vendor.allocate_inside(name)
-        if name in WAITING and runtime_calls.is_late():
+        if name in surface.WAITING and runtime_calls.is_late():
             runtime.streamSynchronize(get_current_stream_ptr())
-        if name in LOOKING_AT_INFO and vendor.get_config_linalg() == 'raise':
+        if name in surface.LOOKING_AT_INFO and vendor.get_config_linalg() == 'raise':
             _check_info(name, args, kwargs)
         if name in _READ_AFTERWARDS:
             _READ_AFTERWARDS[name](found)
@@ -634,7 +617,7 @@ def _made(
     """Return those of CuPy's functions for which NumPy, whatever its version, has what they are made of."""
     found = {}
     for name in names:
-        own = getattr(source, SAME_AS.get(name, name), None)
+        own = getattr(source, surface.SAME_AS.get(name, name), None)
         if own is not None:
             found[name] = declared(name, signature_like(name, own), way(name, UNCHECKED.get(name, own)), module)
     return found
@@ -643,8 +626,8 @@ def _made(
 def _top_level() -> dict[str, Any]:
     """Return the functions of ``cupy`` that follow a rule."""
     ways: tuple[tuple[list[str], Callable[[str, Callable[..., Any]], Call]], ...] = (
-        (PLAIN, _plain), (VIEWS, _viewing), (HOST, lambda _, fn: _answering(fn)), (SETS, _set_operation),
-        (READ_WHOLE, lambda _, fn: _of_host(fn)),
+        (surface.PLAIN, _plain), (surface.VIEWS, _viewing), (surface.SETS, _set_operation),
+        (surface.HOST, lambda _, fn: _answering(fn)), (surface.READ_WHOLE, lambda _, fn: _of_host(fn)),
     )  # fmt: skip
     found: dict[str, Any] = {}
     for names, way in ways:
@@ -652,9 +635,9 @@ def _top_level() -> dict[str, Any]:
     return found
 
 
-for _name in (*METHODS, 'diagonal', 'squeeze', 'swapaxes'):
+for _name in (*surface.METHODS, 'diagonal', 'squeeze', 'swapaxes'):
     _own = getattr(np, _name)
-    _call = _plain(_name, UNCHECKED.get(_name, _own)) if _name in METHODS else _viewing(_name, _own)
+    _call = _plain(_name, UNCHECKED.get(_name, _own)) if _name in surface.METHODS else _viewing(_name, _own)
     setattr(arrays._ndarray_base, _name, declared(_name, signature_like(f'ndarray.{_name}', _own), _call))
 
 
@@ -669,7 +652,7 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
 
 def _linalg() -> dict[str, Any]:
     """Return the functions of ``cupy.linalg``."""
-    found = _made(LINALG, np.linalg, _plain, 'cupy.linalg')
+    found = _made(surface.LINALG, np.linalg, _plain, 'cupy.linalg')
     turned = _viewing('matrix_transpose', np.matrix_transpose)
     found['matrix_transpose'] = declared('matrix_transpose', signature('a'), turned, 'cupy.linalg')
     found.update(norm=named(_norm, 'norm', module='cupy.linalg'), LinAlgError=np.linalg.LinAlgError)
@@ -678,4 +661,4 @@ def _linalg() -> dict[str, Any]:
 
 def _fft() -> dict[str, Any]:
     """Return the functions of ``cupy.fft``."""
-    return _made(FFT, np.fft, lambda name, fn: vendor.transforming(name, _plain(name, fn)), 'cupy.fft')
+    return _made(surface.FFT, np.fft, lambda name, fn: vendor.transforming(name, _plain(name, fn)), 'cupy.fft')

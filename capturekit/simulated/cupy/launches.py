@@ -322,23 +322,19 @@ def _store(view: NDArray[Any], value: NDArray[Any]) -> None:
     view[...] = value
 
 
-#: Makes a piece of work's results: takes inputs, keywords and the arrays to write into.
-Write = Callable[[Sequence[Any], dict[str, Any], Sequence[NDArray[Any]]], None]
-
-
 def _submit(
     name: str,
     recipe: tuple[tuple[Any, ...], dict[str, Any]],
     slots: Sequence[Slot],
-    write: Write,
+    write: Callable[..., None],
     ready: Sequence[NDArray[Any]] | None,
     elementwise: bool = False,
     opaque: bool = False,
 ) -> None:
     """Give the current stream a kernel of CuPy's, which decides about its grid itself.
 
-    Its arguments are inputs followed by outputs. ``ready``: the results, for work that runs at once. ``opaque``: nobody
-    knows which arguments are outputs.
+    Its arguments are inputs followed by outputs; ``write(outputs, *inputs, **keywords)`` does it on arrays.
+    ``ready``: the results, for work that runs at once. ``opaque``: nobody knows which arguments are outputs.
     """
     inputs, kwargs = recipe
     count = len(inputs)
@@ -346,23 +342,20 @@ def _submit(
         ready = None
 
     def whole(values: Sequence[Any]) -> None:
-        _quietly(lambda *a, **k: write(a, k, values[count:]), (values[:count], kwargs))
-
-    def calculate(args: Sequence[Any]) -> None:
-        whole([*args[:count], *(slot.view() for slot in args[count:])])
+        _quietly(lambda *a, **k: write(a[count:], *a[:count], **k), (tuple(values), kwargs))
 
     def work() -> None:
         nonlocal ready
         found, ready = ready, None
         if found is None:
-            calculate((*inputs, *slots))
+            whole((*inputs, *slots))
         else:
             for slot, value in zip(slots, found):
                 _store(slot.view(), value)
 
     given = Given(
         {'args': (*inputs, *slots), 'grid': None, 'block': None, 'shared': 0},
-        lambda args, **_shape: functools.partial(calculate, args),
+        lambda args, **_shape: functools.partial(whole, args),
         writes=None if opaque else frozenset(range(count, count + len(slots))),
         beside=kwargs,
         each=whole if elementwise else None,
@@ -372,10 +365,10 @@ def _submit(
         ready = None
 
 
-def _rehearsed(write: Write, recipe: Any, slots: Sequence[Slot]) -> list[NDArray[Any]]:
+def _rehearsed(write: Callable[..., None], recipe: Any, slots: Sequence[Slot]) -> list[NDArray[Any]]:
     """What outputs would hold, so that wrong shapes raise at the call and not at the launch."""
     scratch = [np.array(slot.view()) for slot in slots]
-    _try(lambda *args, **kwargs: write(args, kwargs, scratch), recipe)
+    _try(functools.partial(write, scratch), recipe)
     return scratch
 
 
@@ -407,7 +400,7 @@ def launch(
     ]
     slots = [a._slot() for a in arrays]
 
-    def write(args: Sequence[Any], kwargs: dict[str, Any], outputs: Sequence[NDArray[Any]]) -> None:
+    def write(outputs: Sequence[NDArray[Any]], /, *args: Any, **kwargs: Any) -> None:
         for output, value in zip(outputs, _leaves(fn(*args, **kwargs))):
             _store(output, value)
 
@@ -428,7 +421,7 @@ def _launch_into(name: str, fn: Callable[..., Any], recipe: Any, out: Any, eleme
         raise TypeError('Output arguments type must be cupy.ndarray')
     slots = [_reachable(target) for target in targets]
 
-    def write(args: Sequence[Any], kwargs: dict[str, Any], outputs: Sequence[NDArray[Any]]) -> None:
+    def write(outputs: Sequence[NDArray[Any]], /, *args: Any, **kwargs: Any) -> None:
         scratch = [np.array(one) for one in outputs]
         fn(*args, **kwargs, out=tuple(scratch) if several else scratch[0])
         for output, value in zip(outputs, scratch):
@@ -455,7 +448,7 @@ def mutate(
     slots = [_reachable(target)]
     recipe: tuple[Any, dict[str, Any]] = (lower(tuple(args)), {})
 
-    def write(args: Sequence[Any], _kwargs: dict[str, Any], outputs: Sequence[NDArray[Any]]) -> None:
+    def write(outputs: Sequence[NDArray[Any]], /, *args: Any) -> None:
         fn(outputs[0], *args)
 
     ready = _rehearsed(write, recipe, slots) if rehearse else None

@@ -42,27 +42,10 @@ from capturekit.model.ledger import CaptureInfo, EventState, last_node, next_aft
 from capturekit.model.progress import progress
 from capturekit.model.rules import NEWEST, CaptureStatus, Code, Mode, Operation, Target, row
 from capturekit.model.skipped_exits import Lock
+from capturekit.simulated.device import graph_nodes
 from capturekit.simulated.device.address_space import AddressSpace
 from capturekit.simulated.device.call_notices import NoticedCalls
-from capturekit.simulated.device.graph_nodes import (
-    NOT_COPIED,
-    SWITCHED,
-    Aim,
-    ExecutableGraph,
-    Given,
-    GraphDefinition,
-    GraphNode,
-    Refused,
-    allocates,
-    argument_of,
-    copies_of,
-    decoded,
-    given_to,
-    info_of,
-    paired,
-    touched,
-    wired,
-)  # fmt: skip
+from capturekit.simulated.device.graph_nodes import Aim, ExecutableGraph, Given, GraphDefinition, GraphNode, Refused
 from capturekit.simulated.device.stream_queues import Line, Queue, Thing, any_order, nothing
 from capturekit.simulated.device.stream_queues import QueuedOperation as Queued
 
@@ -601,7 +584,7 @@ class SimulatedDevice:
             self.submitted[int(s)] = self.submitted.get(int(s), 0) + 1
             queued = self._queue(s, work)
         for tell in self.told_of_work:
-            tell(given_to(kind, given))
+            tell(graph_nodes.given_to(kind, given))
         self._begin_work(None if queued is not None else work)
         return False
 
@@ -755,7 +738,7 @@ class SimulatedDevice:
         for graph in self.graphs.values():
             found = next((n for n in graph.nodes if n.handle == node), None)
             if found is not None:
-                _refuse_if(allocates(graph.nodes), 'graphDestroyNode', Code.cudaErrorNotSupported)
+                _refuse_if(graph_nodes.allocates(graph.nodes), 'graphDestroyNode', Code.cudaErrorNotSupported)
                 self._whole(GraphDefinition(0, [found]))
                 graph.nodes.remove(found)
                 graph.maimed |= bool(found.bodies)
@@ -778,7 +761,7 @@ class SimulatedDevice:
         return found.kind, found.name
 
     def node_infos(self, g: int) -> list[NodeInfo]:
-        return [info_of(node) for node in self._graph(g).nodes]
+        return [graph_nodes.info_of(node) for node in self._graph(g).nodes]
 
     def graph_create(self) -> int:
         g = self._handle()
@@ -838,7 +821,7 @@ class SimulatedDevice:
             inside = node.inside and self._inside(node.inside.nodes)
             return {'inside': inside, 'handle': self._handle() if rename else node.handle}
 
-        return list(copies_of(nodes, changes).values())
+        return list(graph_nodes.copies_of(nodes, changes).values())
 
     def graph_destroy(self, g: int) -> None:
         """``cudaGraphDestroy``: also of the bodies of its conditional nodes, which can't be destroyed alone."""
@@ -1023,7 +1006,7 @@ class SimulatedDevice:
         _refuse_if(graph.is_body, 'graphExecUpdate')
         new = ExecutableGraph.of(graph, executable.by_priority)
         try:
-            pairs = paired(executable, new, executable.by_priority)
+            pairs = graph_nodes.paired(executable, new, executable.by_priority)
         except Refused as refused:
             return refused.reason, 0 if refused.node is None else refused.node.handle
         new.off = {pairs[n] for n in executable.off}
@@ -1042,17 +1025,17 @@ class SimulatedDevice:
         graph = self._graph(g)
         before = {n.handle: {a.handle for a in n.after} for n in graph.nodes}
         # CUDA's documentation of both calls says so
-        _refuse_if(removed and allocates(graph.nodes), 'graphRemoveDependencies')
+        _refuse_if(removed and graph_nodes.allocates(graph.nodes), 'graphRemoveDependencies')
         for a, b in removed:
             _refuse_if(a not in before.get(b, ()), 'graphRemoveDependencies')
             before[b].discard(a)
         for a, b in added:
             _refuse_if(a not in before or b not in before or a == b or a in before[b], 'graphAddDependencies')
             before[b].add(a)
-        graph.nodes[:] = wired(graph.nodes, before)
+        graph.nodes[:] = graph_nodes.wired(graph.nodes, before)
 
     def graph_accesses(self, g: int) -> dict[int, Touched]:
-        return {node.handle: touched(node) for node in self._graph(g).nodes}
+        return {node.handle: graph_nodes.touched(node) for node in self._graph(g).nodes}
 
     # -- single nodes -------------------------------------------------------------------------------------------
 
@@ -1076,18 +1059,18 @@ class SimulatedDevice:
 
     def _switch(self, x: int, node: int) -> tuple[ExecutableGraph, GraphNode]:
         executable, found = self._anchor(x, node)
-        _refuse_if(found.kind not in SWITCHED, 'graphNodeSetEnabled')
+        _refuse_if(found.kind not in graph_nodes.SWITCHED, 'graphNodeSetEnabled')
         return executable, found
 
     def node_info(self, g: int, node: int) -> NodeInfo:
-        return info_of(self._node(g, node))
+        return graph_nodes.info_of(self._node(g, node))
 
     def node_arguments(self, g: int, node: int) -> list[Argument]:
         found = self._node(g, node, 'kernel')
         if found.given is None:
             raise CudaCallError(Code.cudaErrorNotSupported, f'the arguments of {found.name} are not known here')
         args, typed = found.given.values['args'], found.given.values['block'] is None
-        return [argument_of(value, args, typed) for value in args]
+        return [graph_nodes.argument_of(value, args, typed) for value in args]
 
     def node_priority(self, g: int, node: int) -> int:
         return self._node(g, node, 'kernel').priority
@@ -1117,7 +1100,7 @@ class SimulatedDevice:
             len(args) != len(arguments) or any(len(a) != len(b.data) for a, b in zip(args, arguments)),
             'graphKernelNodeSetParams',
         )
-        new = tuple(decoded(value, argument, data) for value, argument, data in zip(old, arguments, args))
+        new = tuple(graph_nodes.decoded(value, argument, data) for value, argument, data in zip(old, arguments, args))
         if found.given is not None and found.given.values['block'] is None:
             return self._give(found, args=new)
         return self._give(found, grid=tuple(grid), block=tuple(block), shared=shared, args=new)
@@ -1149,7 +1132,7 @@ class SimulatedDevice:
         assert old is not None
         new = ExecutableGraph.of(self._graph(child))
         try:
-            paired(old, new)
+            graph_nodes.paired(old, new)
         except Refused as refused:
             raise CudaCallError(Code.cudaErrorGraphExecUpdateFailure, refused.reason) from None
         return new
@@ -1187,7 +1170,7 @@ def _found(held: Mapping[int, Thing], handle: int, call: str, code: Code = Code.
 
 
 def _refuse_copies(nodes: Iterable[GraphNode], call: str) -> None:
-    _refuse_if(any(n.kind in NOT_COPIED for n in nodes), call, Code.cudaErrorNotSupported)
+    _refuse_if(any(n.kind in graph_nodes.NOT_COPIED for n in nodes), call, Code.cudaErrorNotSupported)
 
 
 def _stamp(event: SimulatedEvent) -> None:
