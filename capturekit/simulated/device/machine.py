@@ -90,22 +90,15 @@ class SimulatedCapture:
     thread: int
     graph: GraphDefinition
     status: CaptureStatus = CaptureStatus.ACTIVE
-    streams: set[int] = field(default_factory=set)
+    streams: set[SimulatedStream] = field(default_factory=set)
     orphans: set[GraphNode] = field(default_factory=set)
 
 
 @dataclass(eq=False)
-class SimulatedStream:
-    non_blocking: bool
+class SimulatedStream(Line):
     priority: int = 0
     capture: SimulatedCapture | None = None
     after: frozenset[GraphNode] = frozenset()
-    device: int = 0
-    #: The legacy default stream of the device: it is not captured.
-    legacy: bool = False
-
-    def __post_init__(self) -> None:
-        self.line = Line(self.device, not self.non_blocking)
 
 
 @dataclass(eq=False)
@@ -187,10 +180,10 @@ class SimulatedDevice:
         self.captures: list[SimulatedCapture] = []
         self._captures_opened = 0
         self._thread_modes: dict[int, Mode] = {}
-        self._memory: dict[int, int] = {}
+        #: How many bytes, and which device's, by address.
+        self._memory: dict[int, tuple[int, int]] = {}
         #: Bytes by device: a sum over blocks could meet one that the garbage collector frees meanwhile.
         self._used: dict[int, int] = {}
-        self._lies_on: dict[int, int] = {}
         self.launches = 0
         #: How many pieces of work each stream was given, those that were recorded not counted.
         self.submitted: dict[int, int] = {}
@@ -208,7 +201,7 @@ class SimulatedDevice:
         """Let work wait from now on, or run at once."""
         if self.queue is not None:
             self.queue.finish()
-        self.queue = Queue(self._seed, self._lock) if late else None
+        self.queue = Queue(self._seed, self._lock, functools.partial(self._default, 0)) if late else None
 
     def finish(self) -> None:
         """Run all that waits. CUDA has no such call: it is for those who look into memory themselves."""
@@ -229,16 +222,14 @@ class SimulatedDevice:
         return graph
 
     def _stream(self, s: int) -> SimulatedStream:
-        legacy = s in LEGACY
-        if legacy or s == PER_THREAD:
-            here = self.get_device()
-            key = 0 if legacy else threading.get_ident(), here
-            return self._defaults.setdefault(key, SimulatedStream(non_blocking=False, device=here, legacy=legacy))
+        if s in LEGACY:
+            return self._default(0, self.get_device())
+        if s == PER_THREAD:
+            return self._default(threading.get_ident(), self.get_device())
         return _found(self.streams, s, f'stream {s:#x}', Code.cudaErrorInvalidResourceHandle)
 
-    def _line(self, s: int) -> Line:
-        stream = self._stream(s)
-        return self.queue.legacy(stream.device) if stream.legacy and self.queue is not None else stream.line
+    def _default(self, thread: int, device: int) -> SimulatedStream:
+        return self._defaults.setdefault((thread, device), SimulatedStream(device, legacy=not thread))
 
     def _event(self, e: int) -> SimulatedEvent:
         return _found(self.events, e, f'event {e:#x}', Code.cudaErrorInvalidResourceHandle)
@@ -265,11 +256,7 @@ class SimulatedDevice:
         if not self.captures:
             return []
         here = self.get_device()
-        members = [(c, [self._member(s) for s in c.streams]) for c in self.captures]
-        return [c for c, streams in members if any(not s.non_blocking and s.device == here for s in streams)]
-
-    def _member(self, s: int) -> SimulatedStream:
-        return self.streams.get(s) or SimulatedStream(non_blocking=False)
+        return [c for c in self.captures if any(s.blocking and s.device == here for s in c.streams)]
 
     def _guarding(self) -> list[SimulatedCapture]:
         """Captures whose mode keeps unsafe calls away from this thread."""
@@ -315,12 +302,12 @@ class SimulatedDevice:
             self._legacy(operation.value)
         self._conflict(stream, operation)
 
-    def _enter(self, stream: SimulatedStream, s: int, capture: SimulatedCapture) -> None:
+    def _enter(self, stream: SimulatedStream, capture: SimulatedCapture) -> None:
         stream.capture = capture
-        capture.streams.add(s)
+        capture.streams.add(stream)
 
     def _queue(self, s: int, work: Callable[[], None], after: Iterable[Queued | None] = ()) -> Queued | None:
-        return None if self.queue is None else self.queue.put(self._line(s), work, after)
+        return None if self.queue is None else self.queue.put(self._stream(s), work, after)
 
     def _begin_work(self, work: Callable[[], None] | None) -> None:
         """Run what is not to wait; else see to it that not too much waits."""
@@ -368,21 +355,20 @@ class SimulatedDevice:
         _refuse_if(self.mem_get_info()[0] < nbytes, 'malloc', Code.cudaErrorMemoryAllocation)
         address = _addresses(nbytes)
         here = self.get_device()
-        self._memory[address], self._lies_on[address] = nbytes, here
+        self._memory[address] = nbytes, here
         self._used[here] = self._used.get(here, 0) + nbytes
         return address
 
     def free(self, ptr: int) -> None:
         """``cudaFree``."""
         self._unsafe('free')
-        nbytes = self._memory.pop(ptr, None)
-        if nbytes is None:
-            raise CudaCallError(Code.cudaErrorInvalidValue, 'free')
-        self._used[self._lies_on.pop(ptr)] -= nbytes
+        nbytes, device = _found(self._memory, ptr, 'free')
+        del self._memory[ptr]
+        self._used[device] -= nbytes
 
     def memory_device(self, address: int) -> int:
         """The device that the memory which begins at an address lies on; 0 where there is none."""
-        return self._lies_on.get(address, 0)
+        return self._memory.get(address, (0, 0))[1]
 
     def mem_get_info(self) -> tuple[int, int]:
         return _TOTAL_MEMORY - self._used.get(self.get_device(), 0), _TOTAL_MEMORY
@@ -392,7 +378,8 @@ class SimulatedDevice:
     def stream_create(self, non_blocking: bool = False, priority: int = 0) -> int:
         """``cudaStreamCreateWithPriority``: a priority is moved into the range 0 to -5."""
         s = self._handle()
-        self.streams[s] = SimulatedStream(non_blocking, min(max(priority, _FIRST), _LAST), device=self.get_device())
+        here, within = self.get_device(), min(max(priority, _FIRST), _LAST)
+        self.streams[s] = SimulatedStream(here, not non_blocking, priority=within)
         return s
 
     def stream_device(self, s: int) -> int:
@@ -404,7 +391,7 @@ class SimulatedDevice:
         """``cudaStreamDestroy``: work of a captured stream that was not joined stays in the graph, unjoined."""
         stream = self._stream(s)
         if stream.capture is not None:
-            stream.capture.streams.discard(s)
+            stream.capture.streams.discard(stream)
             stream.capture.orphans |= stream.after
         self.streams.pop(s, None)
 
@@ -415,11 +402,11 @@ class SimulatedDevice:
     def wait_for(self, s: int) -> None:
         """Run what a stream was given."""
         if self.queue is not None:
-            self.queue.wait(self.queue.ends(self._line(s)))
+            self.queue.wait(self.queue.ends(self._stream(s)))
 
     def stream_query(self, s: int) -> bool:
         self._wait_or_ask(s, Operation.STREAM_QUERY)
-        return self.queue is None or self.queue.ask(self.queue.ends(self._line(s)))
+        return self.queue is None or self.queue.ask(self.queue.ends(self._stream(s)))
 
     def _wait_or_ask(self, s: int, operation: Operation) -> None:
         with self._lock:
@@ -428,7 +415,7 @@ class SimulatedDevice:
 
     def stream_flags(self, s: int) -> int:
         self._uncaptured(s, Operation.STREAM_GET_FLAGS)
-        return int(self._stream(s).non_blocking)
+        return int(not self._stream(s).blocking)
 
     def stream_priority(self, s: int) -> int:
         stream = self._stream(s)
@@ -470,7 +457,7 @@ class SimulatedDevice:
         if stream.legacy:
             self._fail(Code.cudaErrorStreamCaptureImplicit, 'waitEvent', [event.capture])
         if capture is None:
-            self._enter(stream, s, event.capture)
+            self._enter(stream, event.capture)
             stream.after = event.after
         elif capture is not event.capture:
             self._fail(Code.cudaErrorStreamCaptureMerge, 'waitEvent', [capture, event.capture])
@@ -607,7 +594,7 @@ class SimulatedDevice:
         for stream in captured:
             stream.after = after
         if self.queue is not None and not captured:
-            self.queue.join([self._line(s) for s in streams])
+            self.queue.join([self._stream(s) for s in streams])
 
     def launch_host_func(self, s: int, fn: Callable[[], None]) -> bool:
         """``cudaLaunchHostFunc``: a host node in a capture, otherwise run at once."""
@@ -632,7 +619,7 @@ class SimulatedDevice:
         """``cudaDeviceSynchronize``: loses captures with a stream of the device, from any thread, in every mode."""
         with self._lock:
             here = self.get_device()
-            there = [c for c in self.captures if any(self._member(s).device == here for s in c.streams)]
+            there = [c for c in self.captures if any(s.device == here for s in c.streams)]
             if there:
                 answer = row(Operation.DEVICE_SYNCHRONIZE, Target.NONE)[0](Mode.RELAXED, False)
                 self._fail(answer.code, 'deviceSynchronize', there)
@@ -677,7 +664,7 @@ class SimulatedDevice:
         to = GraphDefinition(self._handle()) if graph is None else graph
         capture = SimulatedCapture(self._captures_opened, s, Mode(mode), threading.get_ident(), to)
         self.captures.append(capture)
-        self._enter(stream, s, capture)
+        self._enter(stream, capture)
         stream.after = frozenset()
 
     def end_capture(self, s: int) -> int:
@@ -702,11 +689,8 @@ class SimulatedDevice:
     def _ending(self, origin: SimulatedStream, capture: SimulatedCapture) -> Code:
         if capture.status is CaptureStatus.INVALIDATED:
             return Code.cudaErrorStreamCaptureInvalidated
-        joined = _ancestors(origin.after)
-        left = set(capture.orphans)
-        for s in capture.streams:
-            left |= self._stream(s).after
-        if not left <= joined:
+        left = capture.orphans.union(*(stream.after for stream in capture.streams))
+        if not left <= _ancestors(origin.after):
             return Code.cudaErrorStreamCaptureUnjoined
         if capture.mode is not Mode.RELAXED and capture.thread != threading.get_ident():
             return Code.cudaErrorStreamCaptureWrongThread
@@ -715,8 +699,7 @@ class SimulatedDevice:
     def _release(self, capture: SimulatedCapture) -> None:
         capture.status = CaptureStatus.NONE
         self.captures.remove(capture)
-        for s in capture.streams:
-            stream = self._stream(s)
+        for stream in capture.streams:
             stream.capture, stream.after = None, frozenset()
 
     # -- definitions ------------------------------------------------------------------------------------------
@@ -884,7 +867,7 @@ class SimulatedDevice:
             queue = self.queue
             if queue is not None:
                 now = executable.as_now()
-                queue.launched[x] = queue.put(self._line(s), lambda: self._launch(now), [queue.launched.get(x)])
+                queue.launched[x] = queue.put(self._stream(s), lambda: self._launch(now), [queue.launched.get(x)])
         self._begin_work(None if queue is not None else lambda: self._launch(executable))
 
     def _launch(self, executable: ExecutableGraph, order: list[GraphNode] | None = None) -> None:

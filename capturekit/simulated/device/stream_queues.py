@@ -59,7 +59,7 @@ class Line:
 class Queue:
     """The operations of a machine that wait. ``lock`` is the device's, over all that verbs know."""
 
-    def __init__(self, seed: int, lock: Any) -> None:
+    def __init__(self, seed: int, lock: Any, legacy: Callable[[int], Line]) -> None:
         self._random = random.Random(f'late {seed}')
         self._lock = lock
         self._turn = Lock()
@@ -67,18 +67,14 @@ class Queue:
         self._pending: dict[QueuedOperation, None] = {}
         #: What has begun to run and has not ended: launches, between whose nodes other work may run.
         self._begun: list[QueuedOperation] = []
-        self._legacy: dict[int, Line] = {}
+        #: The legacy stream of a device.
+        self.legacy = legacy
         self._given = 0
         self._later: deque[Callable[[], None]] = deque()
         #: The last launch of each executable graph: they take turns.
         self.launched: dict[int, QueuedOperation] = {}
 
     # -- giving -----------------------------------------------------------------------------------------------
-
-    def legacy(self, device: int) -> Line:
-        """The line of a device's legacy stream."""
-        with self._lock:
-            return self._legacy.setdefault(device, Line(device, legacy=True))
 
     def put(self, line: Line, run: Callable[[], None], after: Iterable[QueuedOperation | None] = ()) -> QueuedOperation:
         """Give a stream an operation, which also comes after those of ``after``."""
