@@ -465,7 +465,7 @@ class _ndarray_base(Layout):
         scalar = np.asarray(value, dtype=self.dtype)
         if scalar.shape != ():
             raise ValueError('non-scalar numpy.ndarray cannot be used for fill')
-        if self.dtype.kind != 'V' and scalar == 0 and self._c_contiguous:
+        if scalar == 0 and self._c_contiguous:
             self.data.memset_async(0, self.nbytes)
         else:
             launches.mutate('cupy_fill', assign, self, (scalar[()],), rehearse=False, elementwise=True)
@@ -611,8 +611,6 @@ class _ndarray_base(Layout):
         return self.shape[0]
 
     def __getitem__(self, slices: Any) -> Any:
-        if self.dtype.fields is not None and isinstance(slices, (str, list)):
-            return launches.view(operator.getitem, self, slices)
         seen, operands, where, shape = _located(self, slices)
         if not operands:
             return seen
@@ -620,10 +618,7 @@ class _ndarray_base(Layout):
         return launches.launch(name, lambda a, *given: a[where(a, *given)], (seen, *operands), shapes=shapes)
 
     def __setitem__(self, slices: Any, value: Any) -> None:
-        target: Any = self
-        if self.dtype.fields is not None and isinstance(slices, (str, list)):
-            target, slices = launches.view(operator.getitem, self, slices), Ellipsis
-        scatter(target, slices, value, 'update')
+        scatter(self, slices, value, 'update')
 
     def __class_getitem__(cls, item: Any) -> Any:
         return GenericAlias(ndarray, item)

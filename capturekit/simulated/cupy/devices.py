@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from typing import Any
 
@@ -32,7 +31,6 @@ def get_local_runtime_version() -> int:
     return int(runtime.runtimeGetVersion())
 
 
-@functools.total_ordering
 class Device:
     """A CUDA device; as a context manager, the current one."""
 
@@ -57,9 +55,6 @@ class Device:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Device) and self.id == other.id
-
-    def __lt__(self, other: object) -> bool:
-        return self.id < other.id if isinstance(other, Device) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 

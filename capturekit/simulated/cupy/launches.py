@@ -83,10 +83,8 @@ def poison(view: NDArray[Any]) -> None:
     if kind in 'iu':
         limits = np.iinfo(view.dtype)
         view[...] = limits.min if kind == 'i' else limits.max
-    elif kind in 'fcb':
-        view[...] = {'f': np.nan, 'c': complex(np.nan, np.nan), 'b': True}[kind]
     else:
-        view[...] = np.frombuffer(b'\xff' * view.dtype.itemsize, view.dtype)[0]
+        view[...] = {'f': np.nan, 'c': complex(np.nan, np.nan), 'b': True}[kind]
 
 
 class Flags:
@@ -113,7 +111,9 @@ class Flags:
 def check_dtype(dtype: Any) -> np.dtype[Any]:
     """Return ``dtype`` as NumPy's, in native byte order; raises ValueError where CuPy has no such elements."""
     found: np.dtype[Any] = np.dtype(dtype)
-    if found.char not in _SUPPORTED and found.fields is None:
+    if found.fields is not None:
+        raise NotImplementedError(f'the simulated CuPy has no arrays of records: {found}')
+    if found.char not in _SUPPORTED:
         raise ValueError(f'Unsupported dtype {found}')
     if found.isnative:
         return found  # NumPy has one object for each, and arrays of CuPy have that

@@ -153,17 +153,10 @@ def _from_peer(call: _Call, calls: Sequence[_Call]) -> Any:
     return theirs[mine.index(call)].sent
 
 
-class NcclConfig:
-    """How a communicator is made."""
-
-    def __init__(self, split_share: int = 0) -> None:
-        self.split_share = split_share
-
-
 class NcclCommunicator:
     """One rank."""
 
-    def __init__(self, ndev: int, commId: bytes, rank: int, config: NcclConfig | None = None) -> None:
+    def __init__(self, ndev: int, commId: bytes, rank: int, config: Any = None) -> None:
         if len(commId) != 128:
             raise ValueError(f'commId length {len(commId)} != 128.')
         if ndev > 1:
@@ -208,7 +201,7 @@ class NcclCommunicator:
     def check_async_error(self) -> None:
         """Raise nothing: nothing goes wrong behind one's back."""
 
-    def commSplit(self, color: int, key: int, config: NcclConfig | None = None) -> Any:
+    def commSplit(self, color: int, key: int, config: Any = None) -> Any:
         raise NotImplementedError('cupy.cuda.nccl.NcclCommunicator.commSplit is not simulated')
 
     def _ask(

@@ -115,19 +115,17 @@ def freeAsync(ptr: int, stream: int) -> None:
 
 
 def hostAlloc(size: int, flags: int) -> int:
-    handle: int = calls.ask(calls.device().malloc, size)
+    calls.ask(calls.device()._unsafe, 'hostAlloc')
     block = np.zeros(max(size, 1), np.uint8)
     ptr = block.ctypes.data
     calls.state.pinned_memory.add(ptr, block)
-    calls.state.pinned_handles[ptr] = handle
     return ptr
 
 
 def freeHost(ptr: int) -> None:
-    if ptr not in calls.state.pinned_handles:
+    calls.ask(calls.device()._unsafe, 'freeHost')
+    if calls.state.pinned_memory.find(ptr) is None:
         raise calls.CUDARuntimeError(_INVALID_VALUE)
-    calls.ask(calls.device().free, calls.state.pinned_handles[ptr])
-    del calls.state.pinned_handles[ptr]
     calls.after_all(lambda: calls.state.pinned_memory.remove(ptr))
 
 

@@ -58,7 +58,6 @@ class State:
         self.thread = Thread()
         self.device_memory = AddressSpace()
         self.pinned_memory = AddressSpace()
-        self.pinned_handles: dict[int, int] = {}
         #: Memory that graphs allocate: only that can be freed in a capture.
         self.of_graphs: set[int] = set()
         #: Of each allocation, which parts recorded work was given for its arrays.

@@ -238,6 +238,8 @@ class Stream(_BaseStream):
         self._own(runtime.streamCreateWithPriority, int(non_blocking), 0 if priority is None else priority)
         super().__init__(self.ptr, runtime.getDevice())
 
+    __del__ = Owned.__del__  # its own, as in CuPy: it can be replaced
+
     def _give_back(self) -> None:
         runtime.streamDestroy(self.ptr)
 
