@@ -719,7 +719,7 @@ class SimulatedDevice:
     def node_destroy(self, node: int) -> None:
         """``cudaGraphDestroyNode``: take a node and its edges out of a graph. One that allocates keeps its nodes."""
         for graph in self.graphs.values():
-            found = next((n for n in graph.nodes if n.handle == node), None)
+            found = graph.node(node)
             if found is not None:
                 _refuse_if(graph_nodes.allocates(graph.nodes), 'graphDestroyNode', Code.cudaErrorNotSupported)
                 self._whole(GraphDefinition(0, [found]))
@@ -740,7 +740,7 @@ class SimulatedDevice:
         return [(a.handle, n.handle) for n in nodes for a in sorted(n.after, key=lambda a: a.handle)]
 
     def node_kind(self, g: int, node: int) -> tuple[str, str]:
-        found = next(n for n in self._graph(g).nodes if n.handle == node)
+        found = self._node(g, node)
         return found.kind, found.name
 
     def node_infos(self, g: int) -> list[NodeInfo]:
@@ -1049,10 +1049,8 @@ class SimulatedDevice:
         return graph_nodes.info_of(self._node(g, node))
 
     def node_arguments(self, g: int, node: int) -> list[Argument]:
-        found = self._node(g, node, 'kernel')
-        if found.given is None:
-            raise CudaCallError(Code.cudaErrorNotSupported, f'the arguments of {found.name} are not known here')
-        args, typed = found.given.values['args'], found.given.values['block'] is None
+        given = _given(self._node(g, node, 'kernel'))
+        args, typed = given.values['args'], given.values['block'] is None
         return [graph_nodes.argument_of(value, args, typed) for value in args]
 
     def node_priority(self, g: int, node: int) -> int:
@@ -1062,9 +1060,7 @@ class SimulatedDevice:
         return Aim(self, g, node, self.node_arguments(g, node))
 
     def _give(self, found: GraphNode, **values: Any) -> Change:
-        old, work = found.given, found.work
-        if old is None:
-            raise CudaCallError(Code.cudaErrorNotSupported, f'the arguments of {found.name} are not known here')
+        old, work = _given(found), found.work
         new = old.but(**values)
         _refuse_if(not old.fits(old.values, new.values), f'{found.name}: another kind of memory than before')
         found.given, found.work = new, new.work()
@@ -1078,13 +1074,15 @@ class SimulatedDevice:
         self, g: int, node: int, grid: Sequence[int], block: Sequence[int], shared: int, args: Sequence[bytes]
     ) -> Change:
         found, arguments = self._node(g, node, 'kernel'), self.node_arguments(g, node)
-        old = () if found.given is None else found.given.values['args']
+        old = _given(found).values
         _refuse_if(
             len(args) != len(arguments) or any(len(a) != len(b.data) for a, b in zip(args, arguments)),
             'graphKernelNodeSetParams',
         )
-        new = tuple(graph_nodes.decoded(value, argument, data) for value, argument, data in zip(old, arguments, args))
-        if found.given is not None and found.given.values['block'] is None:
+        new = tuple(
+            graph_nodes.decoded(value, argument, data) for value, argument, data in zip(old['args'], arguments, args)
+        )
+        if old['block'] is None:
             return self._give(found, args=new)
         return self._give(found, grid=tuple(grid), block=tuple(block), shared=shared, args=new)
 
@@ -1150,6 +1148,12 @@ def _found(held: Mapping[int, Thing], handle: int, call: str, code: Code = Code.
         return held[handle]
     except KeyError:
         raise CudaCallError(code, call) from None
+
+
+def _given(node: GraphNode) -> Given:
+    if node.given is None:
+        raise CudaCallError(Code.cudaErrorNotSupported, f'the arguments of {node.name} are not known here')
+    return node.given
 
 
 def _refuse_copies(nodes: Iterable[GraphNode], call: str) -> None:
