@@ -216,13 +216,9 @@ def from_dlpack(array: Any, *, device: Any = None, copy: bool | None = None) -> 
     return found.copy() if copy else found
 
 
-_NOTHING = object()
-
-
 def _should_use_rop(x: Any, y: Any) -> bool:
-    y_ufunc = getattr(y, '__array_ufunc__', _NOTHING)
-    if y_ufunc is not _NOTHING:
-        return y_ufunc is None
+    if hasattr(y, '__array_ufunc__'):
+        return y.__array_ufunc__ is None
     return bool(getattr(x, '__array_priority__', 0) < getattr(y, '__array_priority__', 0))
 
 

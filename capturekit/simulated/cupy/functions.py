@@ -235,46 +235,33 @@ def _range(x: Any, given: Any) -> tuple[float, float]:
     return first, last
 
 
-def _edges(bins: Any) -> Any:
-    return bins if isinstance(bins, (str, int)) or np.isscalar(bins) else _core.array(bins, None, None)
-
-
 def histogram(x: Any, bins: Any = 10, range: Any = None, density: bool = False, weights: Any = None) -> Any:
     """Return counts and edges; the host reads the range first, or checks the edges."""
-    x, bins = array_of(x), _edges(bins)
     if isinstance(bins, str):
         raise NotImplementedError('only integer and array bins are implemented')
-    options: dict[str, Any] = {'bins': bins, 'density': density, 'weights': weights}
+    x, options = array_of(x), {'density': density, 'weights': weights}
     if np.isscalar(bins):
         options['range'] = _range(x, range)
     else:
-        _check_edges(bins, '`bins` must increase monotonically, when an array')
-    return launches.launch('cupy_histogram', np.histogram, (x,), options)
-
-
-def _check_edges(edges: Any, message: str) -> None:
-    if bool((edges[:-1] > edges[1:]).any()):
-        raise ValueError(message)
+        bins = _core.array(bins, None, None)
+        if bool((bins[:-1] > bins[1:]).any()):
+            raise ValueError('`bins` must increase monotonically, when an array')
+    return launches.launch('cupy_histogram', np.histogram, (x, bins), options)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------
 
 
-def _can_copy(src: Any, dtype: np.dtype[Any], casting: Any) -> bool:
-    if launches.as_array(src) is not None:
-        return np.can_cast(src.dtype, dtype, casting)
-    # A scalar may fit by its value where its dtype does not.
-    return np.can_cast(np.asarray(src).dtype, dtype, casting) or np.can_cast(np.result_type(src, dtype), dtype, casting)
-
-
 def copyto(dst: Any, src: Any, casting: Any = 'same_kind', where: Any = None) -> None:
-    if not _can_copy(src, dst.dtype, casting):
+    given = launches.as_array(src)
+    # A scalar may fit by its value where its dtype does not.
+    kinds = [_dtype_of(src), *([np.result_type(src, dst.dtype)] if given is None else [])]
+    if not any(np.can_cast(kind, dst.dtype, casting) for kind in kinds):
         raise TypeError(f'Cannot cast {getattr(src, "dtype", type(src))} to {dst.dtype} in {casting} casting mode')
 
     def write(a: Any, v: Any, w: Any) -> None:
         np.copyto(a, v, 'unsafe', **({} if w is None else {'where': w}))
 
-    given = launches.as_array(src)
     if given is not None and where is None and given.data.device_id != dst.data.device_id and dst.size:
         if launches.copy_across(dst, given):
             return
@@ -587,12 +574,7 @@ def _viewing(name: str, fn: Callable[..., Any]) -> Call:
 
 
 def _answering(fn: Callable[..., Any]) -> Call:
-    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        recipe = (launches.lower(args), launches.lower(kwargs))
-        now_args, now_kwargs = launches.lift(recipe)
-        return fn(*now_args, **now_kwargs)
-
-    return call
+    return lambda args, kwargs: launches.quietly(fn, (launches.lower(args), launches.lower(kwargs)))
 
 
 def _of_host(fn: Callable[..., Any]) -> Call:

@@ -289,21 +289,21 @@ def lift(value: Any, of: Callable[[Slot], Any] = Slot.view) -> Any:
     return mapped(value, lambda one: of(one) if isinstance(one, Slot) else one)
 
 
-def _quietly(fn: Callable[..., Any], recipe: Any, of: Callable[[Slot], Any] = Slot.view) -> Any:
+def quietly(fn: Callable[..., Any], recipe: Any, of: Callable[[Slot], Any] = Slot.view) -> Any:
+    """Call a function of NumPy's on views. A GPU raises no floating point warnings."""
     args, kwargs = lift(recipe, of)
-    # A GPU raises no floating point warnings.
     with np.errstate(all='ignore'):
         return fn(*args, **kwargs)
 
 
 def _try(fn: Callable[..., Any], recipe: Any) -> Any:
     try:
-        return _quietly(fn, recipe)
+        return quietly(fn, recipe)
     except Exception:
         # Poison as an operand may be refused (an index, say) where the value at launch will not be.
         if not is_recording() and not runtime_calls.is_late():
             raise
-    return _quietly(fn, recipe, lambda slot: np.ones(slot.shape, slot.dtype))
+    return quietly(fn, recipe, lambda slot: np.ones(slot.shape, slot.dtype))
 
 
 def _leaves(result: Any) -> Iterator[NDArray[Any]]:
@@ -342,7 +342,7 @@ def _submit(
         ready = None
 
     def whole(values: Sequence[Any]) -> None:
-        _quietly(lambda *a, **k: write(a[count:], *a[:count], **k), (tuple(values), kwargs))
+        quietly(lambda *a, **k: write(a[count:], *a[:count], **k), (tuple(values), kwargs))
 
     def work() -> None:
         nonlocal ready
@@ -467,7 +467,7 @@ def run(
     """Run ``fn(grid, block, args)`` on NumPy views of the arrays in ``args``; it writes into whichever it likes."""
 
     def make(args: tuple[Any, ...], grid: tuple[int, ...], block: tuple[int, ...], shared: int) -> Callable[[], None]:
-        return lambda: _quietly(lambda *a: fn(grid, block, a), (args, {}))
+        return lambda: quietly(lambda *a: fn(grid, block, a), (args, {}))
 
     given = Given({'args': lower(tuple(args)), 'grid': grid, 'block': block, 'shared': shared}, make)
     runtime_calls.submit(get_current_stream_ptr(), given.work(), name, 'kernel', given)

@@ -142,11 +142,7 @@ class PinnedMemoryPool:
             if mem is not None:
                 self._free.remove(mem)
         if mem is None:
-            try:
-                mem = self._alloc(size).mem
-            except runtime.CUDARuntimeError:
-                self.free_all_blocks()
-                mem = self._alloc(size).mem
+            mem = self._alloc(size).mem
         self._used[mem.ptr] = mem
         return PinnedMemoryPointer(PooledPinnedMemory(mem, self._itself), 0)
 

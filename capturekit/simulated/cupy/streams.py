@@ -32,16 +32,6 @@ class _ThreadLocal:
     def get() -> Any:
         return runtime_calls.of_thread('tls', _ThreadLocal)
 
-    def push_stream(self, stream: _BaseStream, device_id: int) -> None:
-        self.current_stream_stack[device_id].append(stream)
-        self.current_device_id_stack.append(device_id)
-        self.set_current_stream(stream)
-
-    def pop_stream(self) -> None:
-        device_id = self.current_device_id_stack.pop()
-        self.current_stream_stack[device_id].pop()
-        self.set_current_stream(self.current_stream_stack[device_id][-1])
-
     def set_current_stream(self, stream: _BaseStream) -> None:
         device_id = runtime.getDevice() if stream.device_id == -1 else stream.device_id
         runtime_calls.set_current_stream_ptr(stream.ptr, device_id)
@@ -143,12 +133,17 @@ class _BaseStream(Owned):
         return False
 
     def __enter__(self) -> Any:
-        tls = _ThreadLocal.get()
-        tls.push_stream(self, _check_device(self.device_id))
+        tls, device_id = _ThreadLocal.get(), _check_device(self.device_id)
+        tls.current_stream_stack[device_id].append(self)
+        tls.current_device_id_stack.append(device_id)
+        tls.set_current_stream(self)
         return self
 
     def __exit__(self, *args: object) -> None:
-        _ThreadLocal.get().pop_stream()
+        tls = _ThreadLocal.get()
+        entered = tls.current_stream_stack[tls.current_device_id_stack.pop()]
+        entered.pop()
+        tls.set_current_stream(entered[-1])
 
     def __repr__(self) -> str:
         return f'<{type(self).__name__} {self.ptr} (device {self.device_id})>'
