@@ -387,7 +387,6 @@ def _plain(name: str, fn: Callable[..., Any]) -> Call:
         return lambda args, kwargs: getattr(args[0], name)(*args[1:], **kwargs)
     if name.startswith(('nan', 'corrcoef', 'cov', 'polyfit')):
         fn = without_warnings(fn)
-    prepare = vendor.needed_by(name)
 
     def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out, kwargs = kwargs.pop('out', None), dict(kwargs)
@@ -397,8 +396,10 @@ def _plain(name: str, fn: Callable[..., Any]) -> Call:
         dtype = kwargs.pop('dtype', None) if name in ('argmax', 'argmin') else None  # NumPy's have none
         if name in ('sort', 'argsort'):
             kwargs['kind'] = arrays.stable(kwargs.get('kind'))
-        if prepare is not None and (name not in surface.CUBLAS or _needs_cublas(args)):
-            prepare()
+        if name in surface.CUSOLVER:
+            vendor.use_cusolver(name)
+        elif name in surface.CUBLAS and _needs_cublas(args):
+            vendor.use(vendor.cublas)
         found = launches.launch(f'cupy_{name}', fn, args, kwargs, out=out)
         vendor.allocate_inside(name)
         if name in surface.WAITING and runtime_calls.is_late():

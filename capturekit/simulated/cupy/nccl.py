@@ -111,7 +111,7 @@ def _run(calls: list[_Call]) -> None:
     for call in calls:
         with runtime._on(call.comm._device):
             runtime_calls.submit(call.stream, functools.partial(_take, call), 'nccl', 'wait event')
-    runtime_calls.meet([call.stream for call in calls])
+    runtime_calls.ask(runtime_calls.device().meet, [call.stream for call in calls])
     for call in calls:
         with runtime._on(call.comm._device):
             runtime_calls.submit(call.stream, functools.partial(_give, call, calls), f'ncclDevKernel_{call.kind}')

@@ -216,11 +216,6 @@ def after_all(call: Callable[[], None]) -> None:
         queue.after_all(call)
 
 
-def meet(streams: list[int]) -> None:
-    """What the streams do next comes after what each of them was given."""
-    ask(device().meet, streams)
-
-
 # -- the current stream's handle, per thread and device (``cupy_backends.cuda.stream``): no stream objects are needed --
 
 STREAM_LEGACY = 1

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from capturekit.driver.fft_plans import lengths_of, waits_for_the_device
-from capturekit.simulated.cupy.surface import CUBLAS, CUSOLVER, WAITING, Call
+from capturekit.simulated.cupy.surface import WAITING, Call
 
 from . import devices, runtime, runtime_calls
 from .launches import Layout
@@ -80,18 +80,18 @@ def handle_of(library: Any) -> int:
     return int(getattr(devices.Device(), f'{library.__name__.rpartition(".")[2]}_handle'))
 
 
-def use(library: Any, waits: bool = False) -> None:
-    """Set the library's stream to the current one; ``waits``: the routine synchronises it inside."""
-    stream = get_current_stream_ptr()
-    library.setStream(handle_of(library), stream)
-    if waits and (runtime_calls.is_late() or runtime.streamIsCapturing(stream)):
-        runtime.streamSynchronize(stream)
+def use(library: Any) -> None:
+    """Set the library's stream to the current one."""
+    library.setStream(handle_of(library), get_current_stream_ptr())
 
 
-def _use_cusolver(name: str) -> None:
-    """Ask for cuSOLVER's handle as CuPy's Python code does."""
+def use_cusolver(name: str) -> None:
+    """Ask for cuSOLVER's handle as CuPy's Python code does; some routines synchronise the stream inside."""
     runtime_calls.public['cupy.cuda.device'].get_cusolver_handle()
-    use(cusolver, name in WAITING)
+    use(cusolver)
+    stream = get_current_stream_ptr()
+    if name in WAITING and (runtime_calls.is_late() or runtime.streamIsCapturing(stream)):
+        runtime.streamSynchronize(stream)
 
 
 def get_config_linalg() -> str:
@@ -109,15 +109,6 @@ def allocate_inside(name: str) -> None:
 #: Functions for which cuSOLVER allocates memory on the stream, in arrays of any size.
 _ALLOCATING = frozenset('inv qr solve tensorinv tensorsolve'.split())
 _WORK = 64
-
-
-def needed_by(name: str) -> Callable[[], None] | None:
-    """Return what a function by this name does to its library before it launches."""
-    if name in CUSOLVER:
-        return lambda: _use_cusolver(name)
-    if name in CUBLAS:
-        return lambda: use(cublas)
-    return None
 
 
 #: How many plans a thread keeps.

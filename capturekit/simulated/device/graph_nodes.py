@@ -151,7 +151,7 @@ SWITCHED = ('kernel', 'memset', 'memcpy')
 NOT_COPIED = ('conditional', 'memAlloc', 'memFree')
 
 
-def fields(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[int, ...]]:
+def _fields(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[int, ...]]:
     """What is told of a node that was given ``values``: details, and the addresses among its arguments."""
     detail = {name: value for name, value in values.items() if name in _TOLD and values.get('block', 0) is not None}
     for name in ('grid', 'block'):
@@ -198,7 +198,7 @@ def given_to(kind: str, given: Given | None) -> Touched:
 
 def info_of(node: GraphNode) -> NodeInfo:
     """What is known of a node."""
-    detail, words = ({}, ()) if node.given is None else fields(node.given.values)
+    detail, words = ({}, ()) if node.given is None else _fields(node.given.values)
     return NodeInfo(node.handle, node.kind, node.name, detail, words, 0 if node.inside is None else node.inside.handle)
 
 
