@@ -254,11 +254,8 @@ def full(shape: Shape, dtype: np.dtype[Any], value: Any) -> Any:
 
 
 def _is_operand(x: Any) -> bool:
-    return (
-        isinstance(x, (*SCALARS, Layout, np.ndarray))
-        or hasattr(x, '__cuda_array_interface__')
-        or hasattr(x, '__cupy_get_ndarray__')
-    )
+    offers = '__cuda_array_interface__', '__cupy_get_ndarray__'
+    return isinstance(x, (*SCALARS, Layout, np.ndarray)) or any(hasattr(x, name) for name in offers)
 
 
 _CLIP = ufunc('clip', 3, 1, np.clip)

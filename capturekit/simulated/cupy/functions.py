@@ -152,9 +152,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
         raise ValueError("Must provide both 'x' and 'y' or neither.")
     if missing == 2:
         return array_of(condition).nonzero()
-    if any(hasattr(one, '__cupy_override_elementwise_kernel__') for one in (x, y)):
-        return _WHERE(condition, x, y)
-    return launches.launch('cupy_where', np.where, (condition, x, y), elementwise=True)
+    return _WHERE(condition, x, y)
 
 
 _WHERE = ufunc('where', 3, 1, np.where)

@@ -156,13 +156,11 @@ class Layout:
             strides = _contiguous_strides(shape, found.itemsize, (order or 'C').upper() != 'F')
         self.base = None
         self._lay_out(shape, tuple(int(s) for s in strides), found)
+        self.data = memptr
         if memptr is None:
-            memptr = memory.alloc(_extent(shape, self._strides, found.itemsize)[1] if self.size else 0)
-            self.data = memptr
-            if self.size and is_recording() and runtime.first_recorded(memptr.ptr, self.nbytes):
+            self.data = memory.alloc(_extent(shape, self._strides, found.itemsize)[1] if self.size else 0)
+            if self.size and is_recording() and runtime.first_recorded(self.data.ptr, self.nbytes):
                 poison(self._slot().view())
-        else:
-            self.data = memptr
 
     @classmethod
     def for_result(cls, shape: Any, dtype: Any, template: Any = None) -> Any:
@@ -177,16 +175,12 @@ class Layout:
         return found
 
     def _lay_out(self, shape: Shape, strides: Shape, dtype: np.dtype[Any]) -> None:
-        if len(shape) != len(strides):
-            raise ValueError('len(shape) != len(strides)')
         self._shape: Shape = shape
         self._strides: Shape = strides
         self.dtype = dtype
         self.size = int(math.prod(shape))
-        self._c_contiguous, self._f_contiguous = (
-            self.size == 0 or all(n == 1 or s == own for n, s, own in zip(shape, strides, wanted))
-            for wanted in (_contiguous_strides(shape, dtype.itemsize, c_order) for c_order in (True, False))
-        )
+        flags = np.lib.stride_tricks.as_strided(np.empty(0, dtype), shape, strides).flags
+        self._c_contiguous, self._f_contiguous = flags.c_contiguous, flags.f_contiguous
 
     def _view(self, subtype: type, ptr: int, shape: Shape, strides: Shape, dtype: np.dtype[Any]) -> Any:
         found: Any = Layout.__new__(subtype)
@@ -491,12 +485,8 @@ def _same_bytes(array: Any, now: NDArray[Any], seen: NDArray[Any]) -> Any:
         return array._view(subtype, array.data.ptr, seen.shape, seen.strides, seen.dtype)
     if not np.may_share_memory(now, seen):
         return None
-    ptr = array.data.ptr + (_host_address(seen) - _host_address(now))
+    ptr = array.data.ptr + (seen.ctypes.data - now.ctypes.data)
     return array._view(subtype, ptr, seen.shape, seen.strides, seen.dtype)
-
-
-def _host_address(a: NDArray[Any]) -> int:
-    return int(a.__array_interface__['data'][0])
 
 
 # -- arrays of one device used from another: copies by memcpy, kernels by peer access, with a warning ----------------
