@@ -87,25 +87,24 @@ def poison(view: NDArray[Any]) -> None:
         view[...] = {'f': np.nan, 'c': complex(np.nan, np.nan), 'b': True}[kind]
 
 
+@dataclass(eq=False)
 class Flags:
     """Contiguity and ownership."""
 
-    def __init__(self, c_contiguous: bool, f_contiguous: bool, owndata: bool) -> None:
-        self._flags = {'C_CONTIGUOUS': c_contiguous, 'F_CONTIGUOUS': f_contiguous, 'OWNDATA': owndata}
+    c_contiguous: bool
+    f_contiguous: bool
+    owndata: bool
 
-    c_contiguous = property(lambda self: self._flags['C_CONTIGUOUS'])
-    f_contiguous = property(lambda self: self._flags['F_CONTIGUOUS'])
-    owndata = property(lambda self: self._flags['OWNDATA'])
     fnc = property(lambda self: self.f_contiguous and not self.c_contiguous)
     forc = property(lambda self: self.f_contiguous or self.c_contiguous)
 
     def __getitem__(self, name: str) -> bool:
-        if name not in self._flags:
+        if name not in ('C_CONTIGUOUS', 'F_CONTIGUOUS', 'OWNDATA'):
             raise KeyError(f'{name} is not defined for cupy.ndarray.flags')
-        return self._flags[name]
+        return bool(getattr(self, name.lower()))
 
     def __repr__(self) -> str:
-        return '\n'.join(f'  {name} : {value}' for name, value in self._flags.items())
+        return '\n'.join(f'  {name.upper()} : {value}' for name, value in vars(self).items())
 
 
 def check_dtype(dtype: Any) -> np.dtype[Any]:

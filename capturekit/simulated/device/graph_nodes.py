@@ -37,9 +37,6 @@ class Given:
     def work(self) -> Callable[[], None]:
         return self.make(**self.values)
 
-    def but(self, **values: Any) -> Given:
-        return replace(self, values={**self.values, **values})
-
 
 @dataclass(eq=False)
 class GraphNode:
@@ -272,11 +269,6 @@ class Aim:
 class Refused(Exception):
     """CUDA's reason, and the node of the new graph."""
 
-    def __init__(self, reason: str, node: GraphNode | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.node = node
-
 
 def paired(old: ExecutableGraph, new: ExecutableGraph, by_priority: bool = False) -> dict[GraphNode, GraphNode]:
     """Each node of an executable graph with the one of the new graph that takes its place. Raises Refused.
@@ -286,7 +278,7 @@ def paired(old: ExecutableGraph, new: ExecutableGraph, by_priority: bool = False
     ``by_priority``: nodes have their own priorities, which can not change.
     """
     if len(old.nodes) != len(new.nodes):
-        raise Refused('topology changed')
+        raise Refused('topology changed', None)
     waiting = _zipped(_ends(old), _ends(new), None)
     pairs: dict[GraphNode, GraphNode] = {}
     taken: dict[GraphNode, GraphNode] = {}

@@ -24,7 +24,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from types import FunctionType
 from typing import Any, NoReturn
@@ -991,7 +991,8 @@ class SimulatedDevice:
         try:
             pairs = graph_nodes.paired(executable, new, executable.by_priority)
         except Refused as refused:
-            return refused.reason, 0 if refused.node is None else refused.node.handle
+            reason, node = refused.args
+            return reason, 0 if node is None else node.handle
         new.off = {pairs[n] for n in executable.off}
         new.anchors = {handle: pairs[n] for handle, n in executable.anchors.items()}
         self.executables[x] = new
@@ -1061,7 +1062,7 @@ class SimulatedDevice:
 
     def _give(self, found: GraphNode, **values: Any) -> Change:
         old, work = _given(found), found.work
-        new = old.but(**values)
+        new = replace(old, values={**old.values, **values})
         _refuse_if(not old.fits(old.values, new.values), f'{found.name}: another kind of memory than before')
         found.given, found.work = new, new.work()
 
@@ -1115,7 +1116,7 @@ class SimulatedDevice:
         try:
             graph_nodes.paired(old, new)
         except Refused as refused:
-            raise CudaCallError(Code.cudaErrorGraphExecUpdateFailure, refused.reason) from None
+            raise CudaCallError(Code.cudaErrorGraphExecUpdateFailure, refused.args[0]) from None
         return new
 
     def node_take(self, x: int, source: int, g: int, node: int) -> None:
