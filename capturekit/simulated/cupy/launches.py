@@ -25,7 +25,7 @@ from capturekit.simulated.device.constants import PerformanceWarning
 from capturekit.simulated.device.graph_nodes import Given
 
 from . import memory, runtime, runtime_calls
-from .runtime_calls import get_current_stream_ptr
+from .runtime_calls import get_current_stream_ptr, is_captured
 
 Shape = tuple[int, ...]
 
@@ -67,14 +67,6 @@ class Slot:
         low, high = _extent(self.shape, self.strides, self.dtype.itemsize)
         block, offset = runtime.device_block(self.ptr + low, high - low)
         return np.ndarray(self.shape, self.dtype, block, offset - low, self.strides)
-
-
-def is_recording() -> bool:
-    """Whether the current stream is being captured, as far as it will say."""
-    try:
-        return runtime.streamIsCapturing(get_current_stream_ptr())
-    except RuntimeError:
-        return False
 
 
 def poison(view: NDArray[Any]) -> None:
@@ -158,7 +150,11 @@ class Layout:
         self.data = memptr
         if memptr is None:
             self.data = memory.alloc(_extent(shape, self._strides, found.itemsize)[1] if self.size else 0)
-            if self.size and is_recording() and runtime.first_recorded(self.data.ptr, self.nbytes):
+            if (
+                self.size
+                and is_captured(get_current_stream_ptr())
+                and runtime.first_recorded(self.data.ptr, self.nbytes)
+            ):
                 poison(self._slot().view())
 
     @classmethod
@@ -294,7 +290,7 @@ def _try(fn: Callable[..., Any], recipe: Any) -> Any:
         return quietly(fn, recipe)
     except Exception:
         # Poison as an operand may be refused (an index, say) where the value at launch will not be.
-        if not is_recording() and not runtime_calls.is_late():
+        if not is_captured(get_current_stream_ptr()) and not runtime_calls.is_late():
             raise
     return quietly(fn, recipe, lambda slot: np.ones(slot.shape, slot.dtype))
 
