@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from capturekit.model.skipped_exits import Lock
 from capturekit.simulated.cupy.surface import named
 from capturekit.simulated.device.constants import CONSTANTS
 
@@ -502,14 +501,12 @@ class MemoryPool:
     def __init__(self, allocator: Allocator | None = None) -> None:
         self._allocator = allocator
         self._pools: dict[int, SingleDeviceMemoryPool] = {}
-        self._lock = Lock()
 
     def device_pool(self) -> SingleDeviceMemoryPool:
-        with self._lock:
-            device = runtime.getDevice()
-            if device not in self._pools:
-                self._pools[device] = SingleDeviceMemoryPool(self._allocator)
-            return self._pools[device]
+        device = runtime.getDevice()
+        if device not in self._pools:
+            self._pools.setdefault(device, SingleDeviceMemoryPool(self._allocator))  # another thread may be quicker
+        return self._pools[device]
 
     def malloc(self, size: int) -> MemoryPointer:
         return self.device_pool().malloc(size)

@@ -268,10 +268,8 @@ def named(
 def _spread(signature: inspect.Signature, bound: inspect.BoundArguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
     positional: list[Any] = []
     named: dict[str, Any] = {}
-    for name, parameter in signature.parameters.items():
-        if name not in bound.arguments:
-            continue
-        value = bound.arguments[name]
+    for name, value in bound.arguments.items():
+        parameter = signature.parameters[name]
         if parameter.kind is parameter.VAR_POSITIONAL:
             positional.extend(value)
         elif parameter.kind is parameter.VAR_KEYWORD:

@@ -46,7 +46,7 @@ from capturekit.simulated.device import graph_nodes
 from capturekit.simulated.device.address_space import AddressSpace
 from capturekit.simulated.device.call_notices import NoticedCalls
 from capturekit.simulated.device.graph_nodes import Aim, ExecutableGraph, Given, GraphDefinition, GraphNode, Refused
-from capturekit.simulated.device.stream_queues import Line, Queue, Thing, any_order, nothing
+from capturekit.simulated.device.stream_queues import Line, Queue, Thing, any_order, nothing, with_all_before
 from capturekit.simulated.device.stream_queues import QueuedOperation as Queued
 
 #: The device's range: lower numbers come first.
@@ -690,7 +690,7 @@ class SimulatedDevice:
         if capture.status is CaptureStatus.INVALIDATED:
             return Code.cudaErrorStreamCaptureInvalidated
         left = capture.orphans.union(*(stream.after for stream in capture.streams))
-        if not left <= _ancestors(origin.after):
+        if not left <= with_all_before(origin.after).keys():
             return Code.cudaErrorStreamCaptureUnjoined
         if capture.mode is not Mode.RELAXED and capture.thread != threading.get_ident():
             return Code.cudaErrorStreamCaptureWrongThread
@@ -1176,17 +1176,6 @@ def _nodes_of(graph: GraphDefinition, handles: Sequence[int], call: str) -> froz
     known = {n.handle: n for n in graph.nodes}
     _refuse_if(not known.keys() >= set(handles), call)
     return frozenset(known[handle] for handle in handles)
-
-
-def _ancestors(nodes: Iterable[GraphNode]) -> set[GraphNode]:
-    seen: set[GraphNode] = set()
-    stack = list(nodes)
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            stack.extend(node.after)
-    return seen
 
 
 def _dot(graph: GraphDefinition, indent: str = '  ') -> list[str]:

@@ -168,7 +168,7 @@ class Queue:
     def _some_of(self, asked: list[QueuedOperation]) -> list[QueuedOperation]:
         """The first of what these come after."""
         with self._lock:
-            order = self._shuffled(self._with_all_before(asked))
+            order = self._shuffled(with_all_before(asked))
             return order[: self._random.randint(1, max(len(order), 1))]
 
     def after_all(self, call: Callable[[], None]) -> None:
@@ -217,29 +217,19 @@ class Queue:
     def _chosen(self, targets: Iterable[QueuedOperation | None]) -> list[QueuedOperation]:
         """What to run, in order: none, some or all of the others beside what is needed."""
         with self._lock:
-            needed = self._with_all_before(one for one in targets if one is not None and not one.done)
+            needed = with_all_before(one for one in targets if one is not None and not one.done)
             if not needed:
                 return []
             others: list[QueuedOperation] = []
             drawn = self._random.randrange(3)
             if drawn:
                 others = [one for one in self._pending if drawn == 2 or self._random.random() < 0.5]
-            return self._shuffled(self._with_all_before([*needed, *others]))
-
-    @staticmethod
-    def _with_all_before(operations: Iterable[QueuedOperation]) -> dict[QueuedOperation, None]:
-        found: dict[QueuedOperation, None] = {}
-        stack = list(operations)
-        while stack:
-            one = stack.pop()
-            if one not in found and not one.done:
-                found[one] = None
-                stack.extend(one.after)
-        return found
+            return self._shuffled(with_all_before([*needed, *others]))
 
     def _shuffled(self, operations: dict[QueuedOperation, None]) -> list[QueuedOperation]:
-        """An order in which each comes after what it comes after: by chance, or one stream before another."""
-        before = {one: [a for a in one.after if not a.done] for one in sorted(operations, key=lambda one: one.number)}
+        """An order of what is not done, in which each comes after what it comes after: by chance, or by streams."""
+        left = sorted((one for one in operations if not one.done), key=lambda one: one.number)
+        before = {one: [a for a in one.after if not a.done] for one in left}
         by_line = self._random.random() < 0.5
         weights: dict[Line, float] = {}
 
@@ -250,6 +240,18 @@ class Queue:
             return at
 
         return any_order(before, choose)
+
+
+def with_all_before(things: Iterable[Thing]) -> dict[Thing, None]:
+    """These things and all that they come after, by ``after`` of each."""
+    found: dict[Thing, None] = {}
+    stack: list[Any] = list(things)
+    while stack:
+        one = stack.pop()
+        if one not in found:
+            found[one] = None
+            stack.extend(one.after)
+    return found
 
 
 def any_order(before: Mapping[Thing, Collection[Thing]], choose: Callable[[list[Thing]], int]) -> list[Thing]:
