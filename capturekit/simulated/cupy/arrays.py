@@ -450,18 +450,15 @@ class _ndarray_base(Layout):
 
     def fill(self, value: Any) -> None:
         given = launches.as_array(value)
-        if given is not None:
-            if given.shape != ():
-                raise ValueError('non-scalar cupy.ndarray cannot be used for fill')
-            launches.mutate('cupy_fill', assign, self, (given,), rehearse=False)
-            return
-        scalar = np.asarray(value, dtype=self.dtype)
+        known = given is None
+        scalar = np.asarray(value, dtype=self.dtype) if known else given
         if scalar.shape != ():
-            raise ValueError('non-scalar numpy.ndarray cannot be used for fill')
-        if scalar == 0 and self._c_contiguous:
+            raise ValueError(f'non-scalar {"numpy" if known else "cupy"}.ndarray cannot be used for fill')
+        if known and scalar == 0 and self._c_contiguous:
             self.data.memset_async(0, self.nbytes)
         else:
-            launches.mutate('cupy_fill', assign, self, (scalar[()],), rehearse=False, elementwise=True)
+            wanted = scalar[()] if known else given
+            launches.mutate('cupy_fill', assign, self, (wanted,), rehearse=False, elementwise=known)
 
     # -- selection ----------------------------------------------------------------------------------------------
 

@@ -352,13 +352,9 @@ SHORT: dict[str, Callable[..., Any]] = {
     'reshape': lambda a, newshape, order='C', *, copy=None: array_of(a).reshape(newshape, order=order, copy=copy),
     'size': lambda a, axis=None: int(a.size if axis is None else a.shape[axis]),
     'take': lambda a, indices, axis=None, out=None: array_of(a).take(indices, axis, out),
-    'diag_indices_from': lambda arr: launches.launch('cupy_diag_indices', np.diag_indices, (arr.shape[0], arr.ndim)),
-    'tril_indices_from': lambda arr, k=0: launches.launch(
-        'cupy_tril_indices', np.tril_indices, (arr.shape[-2], k, arr.shape[-1])
-    ),
-    'triu_indices_from': lambda arr, k=0: launches.launch(
-        'cupy_triu_indices', np.triu_indices, (arr.shape[-2], k, arr.shape[-1])
-    ),
+    'diag_indices_from': lambda arr: cupy.diag_indices(arr.shape[0], arr.ndim),
+    'tril_indices_from': lambda arr, k=0: cupy.tril_indices(arr.shape[-2], k, arr.shape[-1]),
+    'triu_indices_from': lambda arr, k=0: cupy.triu_indices(arr.shape[-2], k, arr.shape[-1]),
     'fill_diagonal': lambda a, val, wrap=False: launches.mutate(
         'cupy_fill_diagonal', lambda x, v: np.fill_diagonal(x, v, wrap), a, (val,)
     ),
