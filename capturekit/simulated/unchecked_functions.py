@@ -54,13 +54,9 @@ def _ravel_multi_index(multi_index: Any, dims: Any, mode: Any = 'wrap', order: A
     return np.ravel_multi_index(tuple(multi_index), dims, modes, order)
 
 
-def _wrapped(a: Array, indices: Array, axis: Any) -> Array:
-    length = a.size if axis is None else a.shape[axis]
-    return np.asarray(indices % length if length else indices)
-
-
 def _take_along_axis(a: Array, indices: Array, axis: Any) -> Any:
-    return np.take_along_axis(a, _wrapped(a, indices, axis), axis)
+    length = a.size if axis is None else a.shape[axis]
+    return np.take_along_axis(a, np.asarray(indices % length if length else indices), axis)
 
 
 # -- numpy.linalg as cuSOLVER does it -----------------------------------------------------------------------------

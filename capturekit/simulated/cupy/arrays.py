@@ -8,7 +8,8 @@
 from __future__ import annotations
 
 import functools
-import warnings
+import inspect
+import operator
 from collections.abc import Callable, Iterator
 from types import GenericAlias
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import launches, memory, pinned, runtime, runtime_calls, streams, syncdetect
-from .launches import Layout, Shape, check_dtype
+from .launches import SCALARS, Layout, Shape, check_dtype
 from .runtime_calls import cupy
 from .ufuncs import TABLE, ufunc
 
@@ -133,8 +134,7 @@ def assign(a: NDArray[Any], value: Any) -> None:
 
 def fits(array: Any, order: str) -> bool:
     """Return whether the array is laid out in ``order`` already."""
-    fine: bool = {'K': True, 'A': array.flags.forc, 'C': array._c_contiguous, 'F': array._f_contiguous}[order]
-    return fine
+    return bool({'K': True, 'A': array.flags.forc, 'C': array._c_contiguous, 'F': array._f_contiguous}[order])
 
 
 def strides_like(array: Any, dtype: np.dtype[Any], order: str) -> Shape | None:
@@ -170,11 +170,9 @@ def order_for(array: Any, order: str, out: Any) -> str:
         raise TypeError('Only numpy.ndarray can be obtained fromcupy.ndarray')
     if (array.dtype, array.shape) != (out.dtype, out.shape):
         raise ValueError(f'out has shape {out.shape} of {out.dtype}, and the array {array.shape} of {array.dtype}')
-    if out.flags.c_contiguous and (array._c_contiguous or not out.flags.f_contiguous):
-        return 'C'
-    if out.flags.f_contiguous:
-        return 'F' if array._f_contiguous or not out.flags.c_contiguous else 'C'
-    raise RuntimeError('`out` cannot be specified when copying to non-contiguous ndarray')
+    if not out.flags.forc:
+        raise RuntimeError('`out` cannot be specified when copying to non-contiguous ndarray')
+    return 'C' if out.flags.c_contiguous else 'F'
 
 
 # -- DLPack -----------------------------------------------------------------------------------------------------
@@ -218,16 +216,10 @@ def from_dlpack(array: Any, *, device: Any = None, copy: bool | None = None) -> 
     return found.copy() if copy else found
 
 
-_NOTHING = object()
-_SCALARS = (bool, int, float, complex, np.generic)
-
-
 def _should_use_rop(x: Any, y: Any) -> bool:
-    y_ufunc = getattr(y, '__array_ufunc__', _NOTHING)
-    if y_ufunc is not _NOTHING:
-        return y_ufunc is None
-    lower: bool = getattr(x, '__array_priority__', 0) < getattr(y, '__array_priority__', 0)
-    return lower
+    if hasattr(y, '__array_ufunc__'):
+        return y.__array_ufunc__ is None
+    return bool(getattr(x, '__array_priority__', 0) < getattr(y, '__array_priority__', 0))
 
 
 def _operator(name: str) -> Callable[[Any, Any], Any]:
@@ -262,11 +254,8 @@ def full(shape: Shape, dtype: np.dtype[Any], value: Any) -> Any:
 
 
 def _is_operand(x: Any) -> bool:
-    return (
-        isinstance(x, (*_SCALARS, Layout, np.ndarray))
-        or hasattr(x, '__cuda_array_interface__')
-        or hasattr(x, '__cupy_get_ndarray__')
-    )
+    offers = '__cuda_array_interface__', '__cupy_get_ndarray__'
+    return isinstance(x, (*SCALARS, Layout, np.ndarray)) or any(hasattr(x, name) for name in offers)
 
 
 _CLIP = ufunc('clip', 3, 1, np.clip)
@@ -277,6 +266,13 @@ def _bound(dtype: Any, given: Any, end: str) -> Any:
     if given is not None or dtype.kind not in 'fiu':
         return given
     return dtype.type({'min': '-inf', 'max': 'inf'}[end] if dtype.kind == 'f' else getattr(np.iinfo(dtype), end))
+
+
+def stable(kind: Any) -> str:
+    """Return NumPy's name for the one kind of sorting that CuPy has."""
+    if kind not in (None, 'stable'):
+        raise ValueError("kind can only be None or 'stable'")
+    return 'stable'
 
 
 def _inside(indices: Any, size: int, low: int | None = None) -> Any:
@@ -337,11 +333,7 @@ class _ndarray_base(Layout):
 
     T = property(lambda self: self if self.ndim < 2 else launches.view(np.transpose, self))
 
-    @property
-    def mT(self) -> Any:
-        if self.ndim < 2:
-            raise ValueError('matrix transpose with ndim < 2 is undefined')
-        return launches.view(np.swapaxes, self, -1, -2)
+    mT = property(lambda self: launches.view(np.matrix_transpose, self))
 
     @property
     def real(self) -> Any:
@@ -381,11 +373,11 @@ class _ndarray_base(Layout):
     def ravel(self, order: str = 'C') -> Any:
         return in_order(launches.view(np.ravel, self, order=order), 'C')
 
-    def view(self, dtype: Any = None, array_class: type | None = None) -> Any:
-        if isinstance(dtype, type) and issubclass(dtype, Layout):
-            dtype, array_class = None, dtype
+    def view(self, dtype: Any = None, type: Any = None) -> Any:
+        if inspect.isclass(dtype) and issubclass(dtype, Layout):
+            dtype, type = None, dtype
         found = self if dtype is None else launches.view(lambda a: a.view(np.dtype(dtype)), self)
-        return found._view(array_class or type(self), found.data.ptr, found._shape, found._strides, found.dtype)
+        return found._view(type or self.__class__, found.data.ptr, found._shape, found._strides, found.dtype)
 
     # -- conversion ---------------------------------------------------------------------------------------------
 
@@ -429,9 +421,8 @@ class _ndarray_base(Layout):
     def tolist(self) -> Any:
         return self.get().tolist()
 
-    def tobytes(self, order: str = 'C') -> bytes:
-        found: bytes = self.get().tobytes(order)
-        return found
+    def tobytes(self, order: str = 'C') -> Any:
+        return self.get().tobytes(order)
 
     def _astype(
         self, dtype: Any, order: str | None = 'K', casting: Any = None, subok: Any = None, copy: bool | None = True
@@ -459,18 +450,15 @@ class _ndarray_base(Layout):
 
     def fill(self, value: Any) -> None:
         given = launches.as_array(value)
-        if given is not None:
-            if given.shape != ():
-                raise ValueError('non-scalar cupy.ndarray cannot be used for fill')
-            launches.mutate('cupy_fill', assign, self, (given,), rehearse=False)
-            return
-        scalar = np.asarray(value, dtype=self.dtype)
+        known = given is None
+        scalar = np.asarray(value, dtype=self.dtype) if known else given
         if scalar.shape != ():
-            raise ValueError('non-scalar numpy.ndarray cannot be used for fill')
-        if self.dtype.kind != 'V' and scalar == 0 and self._c_contiguous:
+            raise ValueError(f'non-scalar {"numpy" if known else "cupy"}.ndarray cannot be used for fill')
+        if known and scalar == 0 and self._c_contiguous:
             self.data.memset_async(0, self.nbytes)
         else:
-            launches.mutate('cupy_fill', assign, self, (scalar[()],), rehearse=False, elementwise=True)
+            wanted = scalar[()] if known else given
+            launches.mutate('cupy_fill', assign, self, (wanted,), rehearse=False, elementwise=known)
 
     # -- selection ----------------------------------------------------------------------------------------------
 
@@ -521,34 +509,18 @@ class _ndarray_base(Layout):
             raise ValueError('invalid entry in choice array')
         return launches.launch('cupy_choose', np.choose, (self, choices), {'mode': mode}, out=out)
 
-    @staticmethod
-    def _check_kind_sort(kind: Any) -> None:
-        if kind is not None and kind != 'stable':
-            raise ValueError("kind can only be None or 'stable'")
-
     def sort(self, axis: int = -1, kind: Any = None) -> None:
-        self._check_kind_sort(kind)
-        launches.mutate('cupy_sort', lambda a: a.sort(axis=axis, kind='stable'), self)
-
-    def argsort(self, axis: int | None = -1, kind: Any = None) -> Any:
-        self._check_kind_sort(kind)
-        return launches.launch('cupy_argsort', np.argsort, (self,), {'axis': axis, 'kind': 'stable'})
+        launches.mutate('cupy_sort', lambda a: a.sort(axis=axis, kind=stable(kind)), self)
 
     def partition(self, kth: Any, axis: int = -1) -> None:
-        """Partition in place: here, sort."""
         launches.mutate('cupy_partition', lambda a: a.partition(kth, axis=axis), self)
 
-    def argpartition(self, kth: Any, axis: int | None = -1) -> Any:
-        return launches.launch('cupy_argpartition', np.argpartition, (self, kth, axis))
-
-    def nonzero(self) -> tuple[Any, ...]:
+    def nonzero(self) -> Any:
         """Return the indices of elements that are not zero; the host waits for their number."""
         return nonzero(self)
 
     def compress(self, condition: Any, axis: int | None = None, out: Any = None) -> Any:
         """Return slices where ``condition`` holds; the host waits for their number."""
-        if np.isscalar(condition):
-            raise ValueError('condition must be a 1-d array')
         if launches.as_array(condition) is None:
             condition = array(condition, dtype=int)
         return self.take(nonzero(condition)[0], axis, out)
@@ -562,9 +534,6 @@ class _ndarray_base(Layout):
         if any(hasattr(one, '__cupy_override_elementwise_kernel__') for one in ends):
             return _CLIP(self, *ends)
         return launches.launch('cupy_clip', np.clip, (self, *ends), out=out, elementwise=True)
-
-    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
-        return launches.view(np.diagonal, self, offset, axis1, axis2).sum(-1, dtype, out, False)
 
     def dot(self, b: Any, out: Any = None) -> Any:
         return runtime_calls.cupy.dot(self, b, out)
@@ -580,17 +549,13 @@ class _ndarray_base(Layout):
     # -- operators and NumPy's protocols ----------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        operands = inputs
-        if 'out' in kwargs:
-            out = kwargs['out']
-            if len(out) != 1:
-                raise ValueError("The 'out' parameter must have exactly one array value")
-            operands += out
+        out = kwargs.get('out', ())
+        if len(out) == 1:
             kwargs['out'] = out[0]
         function = getattr(cupy, ufunc.__name__, None)
         if method != '__call__':
             function = getattr(function, method, None)
-        if function is None or not all(_is_operand(x) for x in operands):
+        if function is None or not all(map(_is_operand, (*inputs, *out))):
             return NotImplemented
         if ufunc.__name__ in _COMPARISONS.values():
             inputs = tuple(x.item() if isinstance(x, np.ndarray) and x.ndim == 0 else x for x in inputs)
@@ -612,18 +577,10 @@ class _ndarray_base(Layout):
     # -- Python ---------------------------------------------------------------------------------------------------
 
     def __bool__(self) -> bool:
-        if self.size == 0:
-            warnings.warn(
-                'The truth value of an empty array is ambiguous. Returning '
-                'False, but in future this will result in an error. Use '
-                '`array.size > 0` to check that an array is not empty.',
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            return False
-        if self.size == 1:
-            return bool(self.get())
-        raise ValueError('The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()')
+        if self.size > 1:
+            message = 'The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()'
+            raise ValueError(message)
+        return self.size == 1 and bool(self.get())
 
     def __copy__(self, memo: Any = None) -> Any:
         return self.copy()
@@ -644,10 +601,14 @@ class _ndarray_base(Layout):
         return self.shape[0]
 
     def __getitem__(self, slices: Any) -> Any:
-        return getitem(self, slices)
+        seen, operands, where, shape = _located(self, slices)
+        if not operands:
+            return seen
+        name, shapes = ('cupy_take', None) if shape is None else ('cupy_getitem_mask', [shape])
+        return launches.launch(name, lambda a, *given: a[where(a, *given)], (seen, *operands), shapes=shapes)
 
     def __setitem__(self, slices: Any, value: Any) -> None:
-        setitem(self, slices, value)
+        scatter(self, slices, value, 'update')
 
     def __class_getitem__(cls, item: Any) -> Any:
         return GenericAlias(ndarray, item)
@@ -706,22 +667,14 @@ class ndarray(_ndarray_base):
     def __array_finalize__(self, obj: Any) -> None:
         pass
 
-    def view(self, dtype: Any = None, type: Any = None) -> Any:
-        return super().view(dtype=dtype, array_class=type)
-
 
 Layout.array_class = ndarray
 
 
 _UPDATES: dict[str, Callable[..., None]] = {
-    'add': np.add.at,
-    'sub': np.subtract.at,
-    'max': np.maximum.at,
-    'min': np.minimum.at,
-    'and': np.bitwise_and.at,
-    'or': np.bitwise_or.at,
-    'xor': np.bitwise_xor.at,
-}
+    'add': np.add.at, 'sub': np.subtract.at, 'max': np.maximum.at, 'min': np.minimum.at, 'and': np.bitwise_and.at,
+    'or': np.bitwise_or.at, 'xor': np.bitwise_xor.at,
+}  # fmt: skip
 
 
 def _prepare(key: Any) -> list[Any]:
@@ -750,9 +703,7 @@ def _split(array: Any, key: Any) -> tuple[Any, list[tuple[int, Any]]]:
     prepared = _prepare(key)
     if not any(k is Ellipsis for k in prepared):
         prepared.append(Ellipsis)
-    used = sum(_axes_used(k) for k in prepared)
-    if used > array.ndim:
-        raise IndexError(f'too many indices for array: array is {array.ndim}-dimensional, but {used} were indexed')
+    used = sum(map(_axes_used, prepared))
     basic: list[Any] = []
     arrays = []
     axis = 0
@@ -767,11 +718,7 @@ def _split(array: Any, key: Any) -> tuple[Any, list[tuple[int, Any]]]:
             axis += array.ndim - used
         elif k is None or isinstance(k, slice):
             axis += 1
-    return launches.view(_basic, array, tuple(basic)), arrays
-
-
-def _basic(a: NDArray[Any], key: tuple[Any, ...]) -> Any:
-    return a[key]
+    return launches.view(operator.getitem, array, tuple(basic)), arrays  # refuses too many of them
 
 
 def _axes_used(k: Any) -> int:
@@ -779,18 +726,14 @@ def _axes_used(k: Any) -> int:
         return 0
     if not isinstance(k, Layout) or k.dtype.kind in 'iu':
         return 1
-    if k.dtype.kind == 'b':
-        return int(k.ndim)
-    raise IndexError(f'arrays used as indices must be of integer or boolean type. (actual: {k.dtype.type})')
+    if k.dtype.kind != 'b':
+        raise IndexError(f'arrays used as indices must be of integer or boolean type. (actual: {k.dtype.type})')
+    return int(k.ndim)
 
 
 def _check_mask(array: Any, mask: Any, axis: int) -> None:
-    for i, n in enumerate(mask.shape):
-        if array.shape[axis + i] != n:
-            raise IndexError(
-                f'boolean index did not match indexed array along dimension {axis + i}; '
-                f'dimension is {array.shape[axis + i]} but corresponding boolean dimension is {n}'
-            )
+    """Let NumPy refuse a mask of another shape."""
+    _ = np.broadcast_to(False, array.shape)[(slice(None),) * axis + (np.zeros(mask.shape, bool),)]
 
 
 def count_true(mask: Any) -> int:
@@ -798,13 +741,12 @@ def count_true(mask: Any) -> int:
     return int(launches.launch('cupy_count_nonzero', np.count_nonzero, (mask,)))
 
 
-def nonzero(array: Any) -> tuple[Any, ...]:
+def nonzero(array: Any) -> Any:
     """Return the indices of what is not zero; the host waits for their number."""
     if array.ndim == 0:
         raise ValueError('Calling nonzero on 0d arrays is not allowed. Use cp.atleast_1d(scalar).nonzero() instead.')
     n = count_true(array)
-    found: tuple[Any, ...] = launches.launch('cupy_nonzero', np.nonzero, (array,), shapes=[(n,)] * array.ndim)
-    return found
+    return launches.launch('cupy_nonzero', np.nonzero, (array,), shapes=[(n,)] * array.ndim)
 
 
 def _integers(array: Any, arrays: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
@@ -846,22 +788,6 @@ def _located(array: Any, key: Any) -> tuple[Any, list[Any], Callable[..., Any], 
     indexed = _integers(seen, arrays)
     axes = [axis for axis, _ in indexed]
     return seen, [one for _, one in indexed], lambda a, *indices: _wrapped(a.shape, axes, indices), None
-
-
-def getitem(array: Any, key: Any) -> Any:
-    if array.dtype.fields is not None and isinstance(key, (str, list)):
-        return launches.view(_basic, array, key)
-    seen, operands, where, shape = _located(array, key)
-    if not operands:
-        return seen
-    name, shapes = ('cupy_take', None) if shape is None else ('cupy_getitem_mask', [shape])
-    return launches.launch(name, lambda a, *given: a[where(a, *given)], (seen, *operands), shapes=shapes)
-
-
-def setitem(array: Any, key: Any, value: Any) -> None:
-    if array.dtype.fields is not None and isinstance(key, (str, list)):
-        array, key = launches.view(_basic, array, key), Ellipsis
-    scatter(array, key, value, 'update')
 
 
 def scatter(target: Any, key: Any, value: Any, op: str) -> None:

@@ -68,10 +68,9 @@ class _Generator:
 _handles = itertools.count(1)
 
 
-def _find(generator: int) -> _Generator:
+def _find(generator: int) -> Any:
     try:
-        found: _Generator = runtime_calls.state.generators[generator]
-        return found
+        return runtime_calls.state.generators[generator]
     except KeyError:
         raise CURANDError(_NOT_INITIALIZED) from None
 

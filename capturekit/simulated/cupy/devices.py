@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from typing import Any
 
@@ -17,8 +16,7 @@ _numbers = itertools.count(0x1000)
 
 def _get_handle(name: str, device: int) -> int:
     """This thread's handle of a library on a device, made when it is first asked for."""
-    number: int = runtime_calls.of_thread(name, dict).setdefault(device, next(_numbers))
-    return number
+    return int(runtime_calls.of_thread(name, dict).setdefault(device, next(_numbers)))
 
 
 def get_device_id() -> int:
@@ -30,11 +28,9 @@ def is_available() -> bool:
 
 
 def get_local_runtime_version() -> int:
-    version: int = runtime.runtimeGetVersion()
-    return version
+    return int(runtime.runtimeGetVersion())
 
 
-@functools.total_ordering
 class Device:
     """A CUDA device; as a context manager, the current one."""
 
@@ -59,9 +55,6 @@ class Device:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Device) and self.id == other.id
-
-    def __lt__(self, other: object) -> bool:
-        return self.id < other.id if isinstance(other, Device) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 

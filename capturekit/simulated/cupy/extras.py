@@ -100,20 +100,20 @@ def get_compute_type(dtype: Any) -> int:
 
 def accelerators() -> dict[str, Any]:
     """Return the functions of ``cupy._core`` that choose libraries, and the type of products."""
-    kept = runtime_calls.state.accelerators
     found: dict[str, Any] = {'set_compute_type': set_compute_type, 'get_compute_type': get_compute_type}
-    for kind in kept:
-
-        def choose(accelerators: Any, kind: str = kind) -> None:
-            numbers = [_NAMES[one] if isinstance(one, str) else int(one) for one in accelerators]
-            runtime_calls.state.accelerators[kind] = numbers
-
-        def chosen(kind: str = kind) -> list[int]:
-            return list(runtime_calls.state.accelerators[kind])
-
-        found[f'set_{kind}_accelerators'] = named(choose, f'set_{kind}_accelerators', signature('accelerators'))
-        found[f'get_{kind}_accelerators'] = named(chosen, f'get_{kind}_accelerators', signature(''))
+    for kind in runtime_calls.state.accelerators:
+        for function in _choosing(kind):
+            found[function.__name__] = function
     return found
+
+
+def _choosing(kind: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def choose(accelerators: Any) -> None:
+        numbers = [_NAMES[one] if isinstance(one, str) else int(one) for one in accelerators]
+        runtime_calls.state.accelerators[kind] = numbers
+
+    chosen = lambda: list(runtime_calls.state.accelerators[kind])  # noqa: E731
+    return named(choose, f'set_{kind}_accelerators'), named(chosen, f'get_{kind}_accelerators')
 
 
 # -- cupyx.profiler ---------------------------------------------------------------------------------------------

@@ -15,24 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.simulated.cupy.surface import (
-    CUBLAS,
-    FFT,
-    HOST,
-    LINALG,
-    LOOKING_AT_INFO,
-    METHODS,
-    PLAIN,
-    READ_WHOLE,
-    SAME_AS,
-    SETS,
-    VIEWS,
-    WAITING,
-    Call,
-    declared,
-    named,
-    signature_like,
-)
+from capturekit.simulated.cupy import surface
+from capturekit.simulated.cupy.surface import Call, declared, named, signature, signature_like
 from capturekit.simulated.unchecked_functions import UNCHECKED, info_of
 
 from . import arrays, launches, runtime, runtime_calls, vendor
@@ -168,9 +152,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
         raise ValueError("Must provide both 'x' and 'y' or neither.")
     if missing == 2:
         return array_of(condition).nonzero()
-    if any(hasattr(one, '__cupy_override_elementwise_kernel__') for one in (x, y)):
-        return _WHERE(condition, x, y)
-    return launches.launch('cupy_where', np.where, (condition, x, y), elementwise=True)
+    return _WHERE(condition, x, y)
 
 
 _WHERE = ufunc('where', 3, 1, np.where)
@@ -227,14 +209,8 @@ def _resized(a: Any, n: int, axis: int) -> Any:
 
 def bincount(x: Any, weights: Any = None, minlength: int | None = None) -> Any:
     """Return how often each number occurs; the host reads the largest first."""
-    if x.ndim != 1:
-        raise ValueError('object too deep for desired array' if x.ndim else 'object of too small depth')
     if x.size and bool((x < 0).any()):
         raise ValueError('The first argument of bincount must be non-negative')
-    if weights is not None and x.shape != weights.shape:
-        raise ValueError("The weights and list don't have the same length.")
-    if minlength is not None and int(minlength) < 0:
-        raise ValueError('minlength must be non-negative')
     size = max(int(x.max()) + 1 if x.size else 0, int(minlength or 0))
 
     def counted(a: Any, w: Any) -> Any:
@@ -257,46 +233,33 @@ def _range(x: Any, given: Any) -> tuple[float, float]:
     return first, last
 
 
-def _edges(bins: Any) -> Any:
-    return bins if isinstance(bins, (str, int)) or np.isscalar(bins) else _core.array(bins, None, None)
-
-
 def histogram(x: Any, bins: Any = 10, range: Any = None, density: bool = False, weights: Any = None) -> Any:
     """Return counts and edges; the host reads the range first, or checks the edges."""
-    x, bins = array_of(x), _edges(bins)
     if isinstance(bins, str):
         raise NotImplementedError('only integer and array bins are implemented')
-    options: dict[str, Any] = {'bins': bins, 'density': density, 'weights': weights}
+    x, options = array_of(x), {'density': density, 'weights': weights}
     if np.isscalar(bins):
         options['range'] = _range(x, range)
     else:
-        _check_edges(bins, '`bins` must increase monotonically, when an array')
-    return launches.launch('cupy_histogram', np.histogram, (x,), options)
-
-
-def _check_edges(edges: Any, message: str) -> None:
-    if bool((edges[:-1] > edges[1:]).any()):
-        raise ValueError(message)
+        bins = _core.array(bins, None, None)
+        if bool((bins[:-1] > bins[1:]).any()):
+            raise ValueError('`bins` must increase monotonically, when an array')
+    return launches.launch('cupy_histogram', np.histogram, (x, bins), options)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------
 
 
-def _can_copy(src: Any, dtype: np.dtype[Any], casting: Any) -> bool:
-    if launches.as_array(src) is not None:
-        return np.can_cast(src.dtype, dtype, casting)
-    # A scalar may fit by its value where its dtype does not.
-    return np.can_cast(np.asarray(src).dtype, dtype, casting) or np.can_cast(np.result_type(src, dtype), dtype, casting)
-
-
 def copyto(dst: Any, src: Any, casting: Any = 'same_kind', where: Any = None) -> None:
-    if not _can_copy(src, dst.dtype, casting):
+    given = launches.as_array(src)
+    # A scalar may fit by its value where its dtype does not.
+    kinds = [_dtype_of(src), *([np.result_type(src, dst.dtype)] if given is None else [])]
+    if not any(np.can_cast(kind, dst.dtype, casting) for kind in kinds):
         raise TypeError(f'Cannot cast {getattr(src, "dtype", type(src))} to {dst.dtype} in {casting} casting mode')
 
     def write(a: Any, v: Any, w: Any) -> None:
         np.copyto(a, v, 'unsafe', **({} if w is None else {'where': w}))
 
-    given = launches.as_array(src)
     if given is not None and where is None and given.data.device_id != dst.data.device_id and dst.size:
         if launches.copy_across(dst, given):
             return
@@ -389,13 +352,9 @@ SHORT: dict[str, Callable[..., Any]] = {
     'reshape': lambda a, newshape, order='C', *, copy=None: array_of(a).reshape(newshape, order=order, copy=copy),
     'size': lambda a, axis=None: int(a.size if axis is None else a.shape[axis]),
     'take': lambda a, indices, axis=None, out=None: array_of(a).take(indices, axis, out),
-    'diag_indices_from': lambda arr: launches.launch('cupy_diag_indices', np.diag_indices, (arr.shape[0], arr.ndim)),
-    'tril_indices_from': lambda arr, k=0: launches.launch(
-        'cupy_tril_indices', np.tril_indices, (arr.shape[-2], k, arr.shape[-1])
-    ),
-    'triu_indices_from': lambda arr, k=0: launches.launch(
-        'cupy_triu_indices', np.triu_indices, (arr.shape[-2], k, arr.shape[-1])
-    ),
+    'diag_indices_from': lambda arr: cupy.diag_indices(arr.shape[0], arr.ndim),
+    'tril_indices_from': lambda arr, k=0: cupy.tril_indices(arr.shape[-2], k, arr.shape[-1]),
+    'triu_indices_from': lambda arr, k=0: cupy.triu_indices(arr.shape[-2], k, arr.shape[-1]),
     'fill_diagonal': lambda a, val, wrap=False: launches.mutate(
         'cupy_fill_diagonal', lambda x, v: np.fill_diagonal(x, v, wrap), a, (val,)
     ),
@@ -403,12 +362,6 @@ SHORT: dict[str, Callable[..., Any]] = {
 
 for _name, _function in SHORT.items():
     named(_function, _name)
-
-
-def _numpy_function(name: str, module: ModuleType = np) -> Callable[..., Any] | None:
-    """Return what CuPy's ``name`` calls, NumPy's function or one of :data:`UNCHECKED`; None where NumPy has none."""
-    found = getattr(module, SAME_AS.get(name, name), None) or getattr(module, name, None)
-    return UNCHECKED.get(name, found) if callable(found) else None
 
 
 def without_warnings(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -428,7 +381,6 @@ def _plain(name: str, fn: Callable[..., Any]) -> Call:
         return lambda args, kwargs: getattr(args[0], name)(*args[1:], **kwargs)
     if name.startswith(('nan', 'corrcoef', 'cov', 'polyfit')):
         fn = without_warnings(fn)
-    prepare = vendor.needed_by(name)
 
     def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out, kwargs = kwargs.pop('out', None), dict(kwargs)
@@ -436,15 +388,17 @@ def _plain(name: str, fn: Callable[..., Any]) -> Call:
             _READ[name](*args, **kwargs)
         args, kwargs = _uploaded(name, args, kwargs)
         dtype = kwargs.pop('dtype', None) if name in ('argmax', 'argmin') else None  # NumPy's have none
-        if name in ('sort', 'argsort'):  # what is not None can only mean this
-            kwargs['kind'] = 'stable'
-        if prepare is not None and (name not in CUBLAS or _needs_cublas(args)):
-            prepare()
+        if name in ('sort', 'argsort'):
+            kwargs['kind'] = arrays.stable(kwargs.get('kind'))
+        if name in surface.CUSOLVER:
+            vendor.use_cusolver(name)
+        elif name in surface.CUBLAS and _needs_cublas(args):
+            vendor.use(vendor.cublas)
         found = launches.launch(f'cupy_{name}', fn, args, kwargs, out=out)
         vendor.allocate_inside(name)
-        if name in WAITING and runtime_calls.is_late():
+        if name in surface.WAITING and runtime_calls.is_late():
             runtime.streamSynchronize(get_current_stream_ptr())
-        if name in LOOKING_AT_INFO and vendor.get_config_linalg() == 'raise':
+        if name in surface.LOOKING_AT_INFO and vendor.get_config_linalg() == 'raise':
             _check_info(name, args, kwargs)
         if name in _READ_AFTERWARDS:
             _READ_AFTERWARDS[name](found)
@@ -615,12 +569,7 @@ def _viewing(name: str, fn: Callable[..., Any]) -> Call:
 
 
 def _answering(fn: Callable[..., Any]) -> Call:
-    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        recipe = (launches.lower(args), launches.lower(kwargs))
-        now_args, now_kwargs = launches.lift(recipe)
-        return fn(*now_args, **now_kwargs)
-
-    return call
+    return lambda args, kwargs: launches.quietly(fn, (launches.lower(args), launches.lower(kwargs)))
 
 
 def _of_host(fn: Callable[..., Any]) -> Call:
@@ -642,40 +591,31 @@ def _read_one(value: Any) -> Any:
 def _made(
     names: list[str], source: ModuleType, way: Callable[[str, Callable[..., Any]], Call], module: str
 ) -> dict[str, Any]:
+    """Return those of CuPy's functions for which NumPy, whatever its version, has what they are made of."""
     found = {}
     for name in names:
-        fn = _numpy_function(name, source)
-        if fn is not None:
-            own = getattr(source, SAME_AS.get(name, name), None) or getattr(source, name)
-            found[name] = declared(name, signature_like(name, own), way(name, fn), module)
+        own = getattr(source, surface.SAME_AS.get(name, name), None)
+        if own is not None:
+            found[name] = declared(name, signature_like(name, own), way(name, UNCHECKED.get(name, own)), module)
     return found
 
 
 def _top_level() -> dict[str, Any]:
     """Return the functions of ``cupy`` that follow a rule."""
     ways: tuple[tuple[list[str], Callable[[str, Callable[..., Any]], Call]], ...] = (
-        (PLAIN, _plain), (VIEWS, _viewing), (HOST, lambda _, fn: _answering(fn)), (SETS, _set_operation),
-        (READ_WHOLE, lambda _, fn: _of_host(fn)),
+        (surface.PLAIN, _plain), (surface.VIEWS, _viewing), (surface.SETS, _set_operation),
+        (surface.HOST, lambda _, fn: _answering(fn)), (surface.READ_WHOLE, lambda _, fn: _of_host(fn)),
     )  # fmt: skip
     found: dict[str, Any] = {}
     for names, way in ways:
         found.update(_made(names, np, way, 'cupy'))
-    found.update(permute_dims=_permute_dims, matrix_transpose=_matrix_transpose)
     return found
 
 
-for _name in (*METHODS, 'diagonal', 'squeeze', 'swapaxes'):
+for _name in (*surface.METHODS, 'diagonal', 'squeeze', 'swapaxes'):
     _own = getattr(np, _name)
-    _call = _plain(_name, UNCHECKED.get(_name, _own)) if _name in METHODS else _viewing(_name, _own)
+    _call = _plain(_name, UNCHECKED.get(_name, _own)) if _name in surface.METHODS else _viewing(_name, _own)
     setattr(arrays._ndarray_base, _name, declared(_name, signature_like(f'ndarray.{_name}', _own), _call))
-
-
-def _permute_dims(a: Any, axes: Any = None) -> Any:
-    return launches.view(np.transpose, array_of(a), axes)
-
-
-def _matrix_transpose(x: Any, /) -> Any:
-    return array_of(x).mT
 
 
 def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
@@ -689,12 +629,13 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
 
 def _linalg() -> dict[str, Any]:
     """Return the functions of ``cupy.linalg``."""
-    found = _made(LINALG, np.linalg, _plain, 'cupy.linalg')
-    _norm.__name__, _norm.__module__ = 'norm', 'cupy.linalg'
-    found.update(norm=_norm, matrix_transpose=lambda a: _matrix_transpose(a), LinAlgError=np.linalg.LinAlgError)
+    found = _made(surface.LINALG, np.linalg, _plain, 'cupy.linalg')
+    turned = _viewing('matrix_transpose', np.matrix_transpose)
+    found['matrix_transpose'] = declared('matrix_transpose', signature('a'), turned, 'cupy.linalg')
+    found.update(norm=named(_norm, 'norm', module='cupy.linalg'), LinAlgError=np.linalg.LinAlgError)
     return found
 
 
 def _fft() -> dict[str, Any]:
     """Return the functions of ``cupy.fft``."""
-    return _made(FFT, np.fft, lambda name, fn: vendor.transforming(name, _plain(name, fn)), 'cupy.fft')
+    return _made(surface.FFT, np.fft, lambda name, fn: vendor.transforming(name, _plain(name, fn)), 'cupy.fft')

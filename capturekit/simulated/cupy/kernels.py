@@ -91,12 +91,7 @@ class ElementwiseKernel(_Kernel):
         self.body_calls = ([*inputs, *outputs], inputs)
         kernel_made(self)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        size = kwargs.pop('size', -1)
-        stream = kwargs.pop('stream', None)
-        block_size = kwargs.pop('block_size', 128)
-        if kwargs:
-            raise TypeError(f'Wrong arguments {kwargs}')
+    def __call__(self, *args: Any, size: int = -1, stream: Any = None, block_size: int = 128) -> Any:
         if block_size <= 0:
             raise ValueError('block_size must be greater than zero')
         if len(args) not in (self.nin, self.nargs):
@@ -153,17 +148,15 @@ class ReductionKernel(_Kernel):
         self.body_calls = ([p.name for p in self.in_params],)
         kernel_made(self)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        out = kwargs.pop('out', args[self.nin] if len(args) > self.nin else None)
-        options = {'axis': kwargs.pop('axis', None), 'keepdims': kwargs.pop('keepdims', False)}
-        stream = kwargs.pop('stream', None)
-        if kwargs:
-            raise TypeError(f'Wrong arguments {kwargs}')
+    def __call__(
+        self, *args: Any, out: Any = None, axis: Any = None, keepdims: bool = False, stream: Any = None
+    ) -> Any:
+        out = args[self.nin] if len(args) > self.nin else out
         fn, _ = body_of(self)
         dtype = _dtype(self.out_params[0].type, _types(self.in_params, args[: self.nin]))
 
         def work(*values: Any, out: Any = None) -> Any:
-            found = np.asarray(fn(*values, **options))
+            found = np.asarray(fn(*values, axis=axis, keepdims=keepdims))
             if out is None:
                 return found.astype(dtype)
             np.copyto(out, found, casting='unsafe')
@@ -215,7 +208,7 @@ class RawModule:
 
 
 class _JitRawKernel:
-    def __init__(self, func: Callable[..., Any], mode: str, device: bool) -> None:
+    def __init__(self, func: Callable[..., Any]) -> None:
         self._func = func
         functools.update_wrapper(self, func)
 
@@ -229,7 +222,7 @@ class _JitRawKernel:
 
 def rawkernel(*, mode: str = 'cuda', device: bool = False) -> Callable[[Callable[..., Any]], _JitRawKernel]:
     """``cupyx.jit.rawkernel``: the decorated function is not run, its body registered by name is."""
-    return lambda func: _JitRawKernel(func, mode, device)
+    return _JitRawKernel
 
 
 def fuse(*args: Any, **kwargs: Any) -> Any:
@@ -259,27 +252,19 @@ class vectorize:
         return launches.launch(name, np.vectorize(self.pyfunc, otypes=self.otypes), args)
 
 
-#: What functions remember. As in CuPy there are those of all functions that were ever made.
-_memos: list[dict[Any, Any]] = []
+#: Functions that remember. As in CuPy these are all that were ever made.
+_memos: list[Any] = []
 
 
 def memoize(for_each_device: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def decorate(f: Callable[..., Any]) -> Callable[..., Any]:
-        memo: dict[Any, Any] = {}
-        _memos.append(memo)
-
-        @functools.wraps(f)
-        def remembering(*args: Any, **kwargs: Any) -> Any:
-            key = (args, frozenset(kwargs.items()))
-            if key not in memo:
-                memo[key] = f(*args, **kwargs)
-            return memo[key]
-
+        remembering = functools.cache(f)
+        _memos.append(remembering)
         return remembering
 
     return decorate
 
 
 def clear_memo() -> None:
-    for memo in _memos:
-        memo.clear()
+    for remembering in _memos:
+        remembering.cache_clear()

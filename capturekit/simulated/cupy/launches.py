@@ -25,7 +25,7 @@ from capturekit.simulated.device.constants import PerformanceWarning
 from capturekit.simulated.device.graph_nodes import Given
 
 from . import memory, runtime, runtime_calls
-from .runtime_calls import get_current_stream_ptr
+from .runtime_calls import get_current_stream_ptr, is_captured
 
 Shape = tuple[int, ...]
 
@@ -60,22 +60,13 @@ class Slot:
     strides: Shape
     dtype: np.dtype[Any]
 
-    def view(self) -> NDArray[Any]:
+    def view(self) -> Any:
         """Return the elements as they are now, sharing the device's bytes."""
         if 0 in self.shape:
             return np.lib.stride_tricks.as_strided(np.empty(0, self.dtype), self.shape, self.strides)
         low, high = _extent(self.shape, self.strides, self.dtype.itemsize)
         block, offset = runtime.device_block(self.ptr + low, high - low)
-        found: NDArray[Any] = np.ndarray(self.shape, self.dtype, block, offset - low, self.strides)
-        return found
-
-
-def is_recording() -> bool:
-    """Whether the current stream is being captured, as far as it will say."""
-    try:
-        return runtime.streamIsCapturing(get_current_stream_ptr())
-    except RuntimeError:
-        return False
+        return np.ndarray(self.shape, self.dtype, block, offset - low, self.strides)
 
 
 def poison(view: NDArray[Any]) -> None:
@@ -84,42 +75,40 @@ def poison(view: NDArray[Any]) -> None:
     if kind in 'iu':
         limits = np.iinfo(view.dtype)
         view[...] = limits.min if kind == 'i' else limits.max
-    elif kind in 'fcb':
-        view[...] = {'f': np.nan, 'c': complex(np.nan, np.nan), 'b': True}[kind]
     else:
-        view[...] = np.frombuffer(b'\xff' * view.dtype.itemsize, view.dtype)[0]
+        view[...] = {'f': np.nan, 'c': complex(np.nan, np.nan), 'b': True}[kind]
 
 
+@dataclass(eq=False)
 class Flags:
     """Contiguity and ownership."""
 
-    def __init__(self, c_contiguous: bool, f_contiguous: bool, owndata: bool) -> None:
-        self._flags = {'C_CONTIGUOUS': c_contiguous, 'F_CONTIGUOUS': f_contiguous, 'OWNDATA': owndata}
+    c_contiguous: bool
+    f_contiguous: bool
+    owndata: bool
 
-    c_contiguous = property(lambda self: self._flags['C_CONTIGUOUS'])
-    f_contiguous = property(lambda self: self._flags['F_CONTIGUOUS'])
-    owndata = property(lambda self: self._flags['OWNDATA'])
     fnc = property(lambda self: self.f_contiguous and not self.c_contiguous)
     forc = property(lambda self: self.f_contiguous or self.c_contiguous)
 
     def __getitem__(self, name: str) -> bool:
-        if name not in self._flags:
+        if name not in ('C_CONTIGUOUS', 'F_CONTIGUOUS', 'OWNDATA'):
             raise KeyError(f'{name} is not defined for cupy.ndarray.flags')
-        return self._flags[name]
+        return bool(getattr(self, name.lower()))
 
     def __repr__(self) -> str:
-        return '\n'.join(f'  {name} : {value}' for name, value in self._flags.items())
+        return '\n'.join(f'  {name.upper()} : {value}' for name, value in vars(self).items())
 
 
 def check_dtype(dtype: Any) -> np.dtype[Any]:
     """Return ``dtype`` as NumPy's, in native byte order; raises ValueError where CuPy has no such elements."""
     found: np.dtype[Any] = np.dtype(dtype)
-    if found.char not in _SUPPORTED and found.fields is None:
+    if found.fields is not None:
+        raise NotImplementedError(f'the simulated CuPy has no arrays of records: {found}')
+    if found.char not in _SUPPORTED:
         raise ValueError(f'Unsupported dtype {found}')
     if found.isnative:
         return found  # NumPy has one object for each, and arrays of CuPy have that
-    native: np.dtype[Any] = found.newbyteorder('=')
-    return native
+    return found.newbyteorder('=')
 
 
 class Layout:
@@ -158,13 +147,15 @@ class Layout:
             strides = _contiguous_strides(shape, found.itemsize, (order or 'C').upper() != 'F')
         self.base = None
         self._lay_out(shape, tuple(int(s) for s in strides), found)
+        self.data = memptr
         if memptr is None:
-            memptr = memory.alloc(_extent(shape, self._strides, found.itemsize)[1] if self.size else 0)
-            self.data = memptr
-            if self.size and is_recording() and runtime.first_recorded(memptr.ptr, self.nbytes):
+            self.data = memory.alloc(_extent(shape, self._strides, found.itemsize)[1] if self.size else 0)
+            if (
+                self.size
+                and is_captured(get_current_stream_ptr())
+                and runtime.first_recorded(self.data.ptr, self.nbytes)
+            ):
                 poison(self._slot().view())
-        else:
-            self.data = memptr
 
     @classmethod
     def for_result(cls, shape: Any, dtype: Any, template: Any = None) -> Any:
@@ -179,16 +170,12 @@ class Layout:
         return found
 
     def _lay_out(self, shape: Shape, strides: Shape, dtype: np.dtype[Any]) -> None:
-        if len(shape) != len(strides):
-            raise ValueError('len(shape) != len(strides)')
         self._shape: Shape = shape
         self._strides: Shape = strides
         self.dtype = dtype
         self.size = int(math.prod(shape))
-        self._c_contiguous, self._f_contiguous = (
-            self.size == 0 or all(n == 1 or s == own for n, s, own in zip(shape, strides, wanted))
-            for wanted in (_contiguous_strides(shape, dtype.itemsize, c_order) for c_order in (True, False))
-        )
+        flags = np.lib.stride_tricks.as_strided(np.empty(0, dtype), shape, strides).flags
+        self._c_contiguous, self._f_contiguous = flags.c_contiguous, flags.f_contiguous
 
     def _view(self, subtype: type, ptr: int, shape: Shape, strides: Shape, dtype: np.dtype[Any]) -> Any:
         found: Any = Layout.__new__(subtype)
@@ -210,7 +197,8 @@ class Layout:
     device = property(lambda self: self.data.device)
 
 
-_SCALARS = (bool, int, float, complex, np.generic)
+#: Numbers of the host, which kernels take as they are.
+SCALARS = (bool, int, float, complex, np.generic)
 
 
 def from_cuda_array_interface(owner: Any) -> Any:
@@ -279,7 +267,7 @@ def lower(value: Any) -> Any:
 def _lowered(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         raise TypeError(f'Unsupported type {type(value)}')
-    if isinstance(value, _SCALARS) or value is None or isinstance(value, (str, slice, type)):
+    if isinstance(value, SCALARS) or value is None or isinstance(value, (str, slice, type)):
         return value
     array = as_array(value)
     return value if array is None else _reachable(array)
@@ -290,21 +278,21 @@ def lift(value: Any, of: Callable[[Slot], Any] = Slot.view) -> Any:
     return mapped(value, lambda one: of(one) if isinstance(one, Slot) else one)
 
 
-def _quietly(fn: Callable[..., Any], recipe: Any, of: Callable[[Slot], Any] = Slot.view) -> Any:
+def quietly(fn: Callable[..., Any], recipe: Any, of: Callable[[Slot], Any] = Slot.view) -> Any:
+    """Call a function of NumPy's on views. A GPU raises no floating point warnings."""
     args, kwargs = lift(recipe, of)
-    # A GPU raises no floating point warnings.
     with np.errstate(all='ignore'):
         return fn(*args, **kwargs)
 
 
 def _try(fn: Callable[..., Any], recipe: Any) -> Any:
     try:
-        return _quietly(fn, recipe)
+        return quietly(fn, recipe)
     except Exception:
         # Poison as an operand may be refused (an index, say) where the value at launch will not be.
-        if not is_recording() and not runtime_calls.is_late():
+        if not is_captured(get_current_stream_ptr()) and not runtime_calls.is_late():
             raise
-    return _quietly(fn, recipe, lambda slot: np.ones(slot.shape, slot.dtype))
+    return quietly(fn, recipe, lambda slot: np.ones(slot.shape, slot.dtype))
 
 
 def _leaves(result: Any) -> Iterator[NDArray[Any]]:
@@ -323,23 +311,19 @@ def _store(view: NDArray[Any], value: NDArray[Any]) -> None:
     view[...] = value
 
 
-#: Makes a piece of work's results: takes inputs, keywords and the arrays to write into.
-Write = Callable[[Sequence[Any], dict[str, Any], Sequence[NDArray[Any]]], None]
-
-
 def _submit(
     name: str,
     recipe: tuple[tuple[Any, ...], dict[str, Any]],
     slots: Sequence[Slot],
-    write: Write,
+    write: Callable[..., None],
     ready: Sequence[NDArray[Any]] | None,
     elementwise: bool = False,
     opaque: bool = False,
 ) -> None:
     """Give the current stream a kernel of CuPy's, which decides about its grid itself.
 
-    Its arguments are inputs followed by outputs. ``ready``: the results, for work that runs at once. ``opaque``: nobody
-    knows which arguments are outputs.
+    Its arguments are inputs followed by outputs; ``write(outputs, *inputs, **keywords)`` does it on arrays.
+    ``ready``: the results, for work that runs at once. ``opaque``: nobody knows which arguments are outputs.
     """
     inputs, kwargs = recipe
     count = len(inputs)
@@ -347,23 +331,20 @@ def _submit(
         ready = None
 
     def whole(values: Sequence[Any]) -> None:
-        _quietly(lambda *a, **k: write(a, k, values[count:]), (values[:count], kwargs))
-
-    def calculate(args: Sequence[Any]) -> None:
-        whole([*args[:count], *(slot.view() for slot in args[count:])])
+        quietly(lambda *a, **k: write(a[count:], *a[:count], **k), (tuple(values), kwargs))
 
     def work() -> None:
         nonlocal ready
         found, ready = ready, None
         if found is None:
-            calculate((*inputs, *slots))
+            whole((*inputs, *slots))
         else:
             for slot, value in zip(slots, found):
                 _store(slot.view(), value)
 
     given = Given(
         {'args': (*inputs, *slots), 'grid': None, 'block': None, 'shared': 0},
-        lambda args, **_shape: functools.partial(calculate, args),
+        lambda args, **_shape: functools.partial(whole, args),
         writes=None if opaque else frozenset(range(count, count + len(slots))),
         beside=kwargs,
         each=whole if elementwise else None,
@@ -373,10 +354,10 @@ def _submit(
         ready = None
 
 
-def _rehearsed(write: Write, recipe: Any, slots: Sequence[Slot]) -> list[NDArray[Any]]:
+def _rehearsed(write: Callable[..., None], recipe: Any, slots: Sequence[Slot]) -> list[NDArray[Any]]:
     """What outputs would hold, so that wrong shapes raise at the call and not at the launch."""
     scratch = [np.array(slot.view()) for slot in slots]
-    _try(lambda *args, **kwargs: write(args, kwargs, scratch), recipe)
+    _try(functools.partial(write, scratch), recipe)
     return scratch
 
 
@@ -408,7 +389,7 @@ def launch(
     ]
     slots = [a._slot() for a in arrays]
 
-    def write(args: Sequence[Any], kwargs: dict[str, Any], outputs: Sequence[NDArray[Any]]) -> None:
+    def write(outputs: Sequence[NDArray[Any]], /, *args: Any, **kwargs: Any) -> None:
         for output, value in zip(outputs, _leaves(fn(*args, **kwargs))):
             _store(output, value)
 
@@ -417,10 +398,9 @@ def launch(
     return _rebuild(result, iter(arrays))
 
 
-def _reachable(array: Any) -> Slot:
+def _reachable(array: Any) -> Any:
     check_access(array.data.device_id)
-    slot: Slot = array._slot()
-    return slot
+    return array._slot()
 
 
 def _launch_into(name: str, fn: Callable[..., Any], recipe: Any, out: Any, elementwise: bool, opaque: bool) -> Any:
@@ -430,7 +410,7 @@ def _launch_into(name: str, fn: Callable[..., Any], recipe: Any, out: Any, eleme
         raise TypeError('Output arguments type must be cupy.ndarray')
     slots = [_reachable(target) for target in targets]
 
-    def write(args: Sequence[Any], kwargs: dict[str, Any], outputs: Sequence[NDArray[Any]]) -> None:
+    def write(outputs: Sequence[NDArray[Any]], /, *args: Any, **kwargs: Any) -> None:
         scratch = [np.array(one) for one in outputs]
         fn(*args, **kwargs, out=tuple(scratch) if several else scratch[0])
         for output, value in zip(outputs, scratch):
@@ -457,7 +437,7 @@ def mutate(
     slots = [_reachable(target)]
     recipe: tuple[Any, dict[str, Any]] = (lower(tuple(args)), {})
 
-    def write(args: Sequence[Any], _kwargs: dict[str, Any], outputs: Sequence[NDArray[Any]]) -> None:
+    def write(outputs: Sequence[NDArray[Any]], /, *args: Any) -> None:
         fn(outputs[0], *args)
 
     ready = _rehearsed(write, recipe, slots) if rehearse else None
@@ -476,7 +456,7 @@ def run(
     """Run ``fn(grid, block, args)`` on NumPy views of the arrays in ``args``; it writes into whichever it likes."""
 
     def make(args: tuple[Any, ...], grid: tuple[int, ...], block: tuple[int, ...], shared: int) -> Callable[[], None]:
-        return lambda: _quietly(lambda *a: fn(grid, block, a), (args, {}))
+        return lambda: quietly(lambda *a: fn(grid, block, a), (args, {}))
 
     given = Given({'args': lower(tuple(args)), 'grid': grid, 'block': block, 'shared': shared}, make)
     runtime_calls.submit(get_current_stream_ptr(), given.work(), name, 'kernel', given)
@@ -500,13 +480,8 @@ def _same_bytes(array: Any, now: NDArray[Any], seen: NDArray[Any]) -> Any:
         return array._view(subtype, array.data.ptr, seen.shape, seen.strides, seen.dtype)
     if not np.may_share_memory(now, seen):
         return None
-    ptr = array.data.ptr + (_host_address(seen) - _host_address(now))
+    ptr = array.data.ptr + (seen.ctypes.data - now.ctypes.data)
     return array._view(subtype, ptr, seen.shape, seen.strides, seen.dtype)
-
-
-def _host_address(a: NDArray[Any]) -> int:
-    address: int = a.__array_interface__['data'][0]
-    return address
 
 
 # -- arrays of one device used from another: copies by memcpy, kernels by peer access, with a warning ----------------

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from capturekit.model.skipped_exits import Lock
 from capturekit.simulated.cupy.surface import named
 from capturekit.simulated.device.constants import CONSTANTS
 
@@ -41,13 +40,13 @@ class OutOfMemoryError(MemoryError):
     """The device, or a pool's limit, has not enough memory left."""
 
     def __init__(self, size: int, total: int, limit: int = 0) -> None:
-        self._size, self._total, self._limit = size, total, limit
+        self._given = size, total, limit
         most = f', limit set to: {limit:,} bytes' if limit else ''
         so_far = f' (allocated so far: {total:,} bytes{most}).' if limit or total != -1 else ''
         super().__init__(f'Out of memory allocating {size:,} bytes{so_far}')
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self._size, self._total, self._limit))
+        return (type(self), self._given)
 
 
 class BaseMemory(Owned):
@@ -178,8 +177,8 @@ class MemoryPointer:
         (self.copy_from_device if isinstance(mem, MemoryPointer) else self.copy_from_host)(mem, size)
 
     def copy_from_async(self, mem: Any, size: int, stream: Any = None) -> None:
-        copy = self.copy_from_device_async if isinstance(mem, MemoryPointer) else self.copy_from_host_async
-        copy(mem, size, stream)
+        here = isinstance(mem, MemoryPointer)
+        (self.copy_from_device_async if here else self.copy_from_host_async)(mem, size, stream)
 
     def copy_to_host(self, mem: Any, size: int) -> None:
         self._copy(_address(mem), self.ptr, size, _D2H)
@@ -212,9 +211,8 @@ def malloc_managed(size: int) -> MemoryPointer:
     return MemoryPointer(ManagedMemory(size), 0)
 
 
-def _get_thread_local_allocator() -> Allocator | None:
-    allocator: Allocator | None = getattr(runtime_calls.state.thread, 'allocator', None)
-    return allocator
+def _get_thread_local_allocator() -> Any:
+    return runtime_calls.state.thread.allocator
 
 
 def _set_thread_local_allocator(allocator: Allocator | None) -> None:
@@ -290,9 +288,8 @@ class MemoryAsyncPool:
 # -- hooks: told before and after every allocation, per thread --------------------------------------------------
 
 
-def get_memory_hooks() -> OrderedDict[str, MemoryHook]:
-    hooks: OrderedDict[str, MemoryHook] = runtime_calls.of_thread('hooks', OrderedDict)
-    return hooks
+def get_memory_hooks() -> Any:
+    return runtime_calls.of_thread('hooks', OrderedDict)
 
 
 class MemoryHook:
@@ -316,8 +313,7 @@ class MemoryHook:
         del get_memory_hooks()[self.name]
 
 
-for _name in ('alloc_preprocess', 'alloc_postprocess', 'malloc_preprocess', 'malloc_postprocess', 'free_preprocess',
-              'free_postprocess'):  # fmt: skip
+for _name in (f'{event}_{when}process' for event in ('alloc', 'malloc', 'free') for when in ('pre', 'post')):
     setattr(MemoryHook, _name, named(lambda self, **kwargs: None, _name, module=__name__))
 
 
@@ -505,14 +501,12 @@ class MemoryPool:
     def __init__(self, allocator: Allocator | None = None) -> None:
         self._allocator = allocator
         self._pools: dict[int, SingleDeviceMemoryPool] = {}
-        self._lock = Lock()
 
     def device_pool(self) -> SingleDeviceMemoryPool:
-        with self._lock:
-            device = runtime.getDevice()
-            if device not in self._pools:
-                self._pools[device] = SingleDeviceMemoryPool(self._allocator)
-            return self._pools[device]
+        device = runtime.getDevice()
+        if device not in self._pools:
+            self._pools.setdefault(device, SingleDeviceMemoryPool(self._allocator))  # another thread may be quicker
+        return self._pools[device]
 
     def malloc(self, size: int) -> MemoryPointer:
         return self.device_pool().malloc(size)

@@ -78,30 +78,23 @@ def get_unique_id() -> bytes:
     return (os.urandom(16) + next(_ids).to_bytes(4, 'little')).ljust(128, b'\0')
 
 
-def _depth() -> int:
-    """How many groups this thread is in."""
-    depth: int = getattr(runtime_calls.state.thread, 'depth', 0)
-    return depth
-
-
 def groupStart() -> None:
-    runtime_calls.state.thread.depth = _depth() + 1
+    runtime_calls.state.thread.groups += 1
 
 
 def groupEnd() -> None:
-    depth = _depth()
-    if not depth:
+    thread = runtime_calls.state.thread
+    if not thread.groups:
         raise NcclError(_INVALID_USAGE, 'groupEnd without groupStart')
-    runtime_calls.state.thread.depth = depth - 1
-    if depth == 1:
-        calls = list(runtime_calls.of_thread('calls', list))
-        runtime_calls.of_thread('calls', list).clear()
+    thread.groups -= 1
+    if not thread.groups:
+        calls, thread.calls = thread.calls, ()
         for clique in {id(call.comm._clique): call.comm._clique for call in calls}.values():
             for together in _matched(clique, [call for call in calls if call.comm._clique is clique]):
                 _run(together)
 
 
-def _matched(clique: range, calls: list[_Call]) -> list[list[_Call]]:
+def _matched(clique: range, calls: Sequence[_Call]) -> list[list[_Call]]:
     """The calls of a group that belong together: the first collective of each rank, the second, and so on."""
     pairs = [call for call in calls if call.peer >= 0]
     found = [pairs] if pairs else []
@@ -118,7 +111,7 @@ def _run(calls: list[_Call]) -> None:
     for call in calls:
         with runtime._on(call.comm._device):
             runtime_calls.submit(call.stream, functools.partial(_take, call), 'nccl', 'wait event')
-    runtime_calls.meet([call.stream for call in calls])
+    runtime_calls.ask(runtime_calls.device().meet, [call.stream for call in calls])
     for call in calls:
         with runtime._on(call.comm._device):
             runtime_calls.submit(call.stream, functools.partial(_give, call, calls), f'ncclDevKernel_{call.kind}')
@@ -160,17 +153,10 @@ def _from_peer(call: _Call, calls: Sequence[_Call]) -> Any:
     return theirs[mine.index(call)].sent
 
 
-class NcclConfig:
-    """How a communicator is made."""
-
-    def __init__(self, split_share: int = 0) -> None:
-        self.split_share = split_share
-
-
 class NcclCommunicator:
     """One rank."""
 
-    def __init__(self, ndev: int, commId: bytes, rank: int, config: NcclConfig | None = None) -> None:
+    def __init__(self, ndev: int, commId: bytes, rank: int, config: Any = None) -> None:
         if len(commId) != 128:
             raise ValueError(f'commId length {len(commId)} != 128.')
         if ndev > 1:
@@ -215,7 +201,7 @@ class NcclCommunicator:
     def check_async_error(self) -> None:
         """Raise nothing: nothing goes wrong behind one's back."""
 
-    def commSplit(self, color: int, key: int, config: NcclConfig | None = None) -> Any:
+    def commSplit(self, color: int, key: int, config: Any = None) -> Any:
         raise NotImplementedError('cupy.cuda.nccl.NcclCommunicator.commSplit is not simulated')
 
     def _ask(
@@ -224,8 +210,8 @@ class NcclCommunicator:
         if not self._open or not 0 <= datatype < len(_DTYPES):
             raise NcclError(_INVALID_ARGUMENT)
         call = _Call(self, kind, np.dtype(_DTYPES[datatype]), stream, send, receive, **more)
-        if _depth():
-            runtime_calls.of_thread('calls', list).append(call)
+        if runtime_calls.state.thread.groups:
+            runtime_calls.state.thread.calls += (call,)
         elif len(self._clique) > 1:
             raise NotImplementedError('the simulated device lets ranks meet in a group: groupStart() ... groupEnd()')
         else:

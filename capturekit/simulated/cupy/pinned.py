@@ -70,8 +70,7 @@ class PinnedMemoryPointer(_Bytes):  # type: ignore[misc]
     __iadd__, __isub__ = __add__, __sub__  # an array can't be moved
 
     def size(self) -> int:
-        nbytes: int = self.mem.size - (self.ptr - self.mem.ptr)
-        return nbytes
+        return int(self.mem.size - (self.ptr - self.mem.ptr))
 
 
 def _add_to_watch_list(event: Any, obj: Any) -> None:
@@ -143,11 +142,7 @@ class PinnedMemoryPool:
             if mem is not None:
                 self._free.remove(mem)
         if mem is None:
-            try:
-                mem = self._alloc(size).mem
-            except runtime.CUDARuntimeError:
-                self.free_all_blocks()
-                mem = self._alloc(size).mem
+            mem = self._alloc(size).mem
         self._used[mem.ptr] = mem
         return PinnedMemoryPointer(PooledPinnedMemory(mem, self._itself), 0)
 

@@ -11,7 +11,7 @@ import contextlib
 import ctypes
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -70,14 +70,20 @@ def mallocManaged(size: int, flags: int = CONSTANTS['cudaMemAttachGlobal']) -> i
 
 
 def mallocAsync(size: int, stream: int) -> int:
-    # Stream-ordered allocation is no unsafe call, so the device's verdict on cudaMalloc must not apply.
-    old = calls.device().exchange_thread_mode(Mode.RELAXED)
-    try:
+    with _relaxed():
         recorded = calls.submit(stream, lambda: None, 'mallocAsync', 'memAlloc')
         ptr = malloc(size)
         if recorded:
             calls.state.of_graphs.add(ptr)
         return ptr
+
+
+@contextlib.contextmanager
+def _relaxed() -> Iterator[None]:
+    """Stream-ordered allocation is no unsafe call: the device's verdict on ``cudaMalloc`` must not apply."""
+    old = calls.device().exchange_thread_mode(Mode.RELAXED)
+    try:
+        yield
     finally:
         calls.device().exchange_thread_mode(old)
 
@@ -101,30 +107,25 @@ def freeAsync(ptr: int, stream: int) -> None:
     )
     if captured and ptr not in calls.state.of_graphs:
         raise calls.CUDARuntimeError(_INVALID_VALUE)
-    old = calls.device().exchange_thread_mode(Mode.RELAXED)
-    try:
+    with _relaxed():
         # A free recorded in a graph leaves the memory to the graph, which allocates it again at each launch.
         if not captured:
             calls.ask(calls.device().free, ptr)
         calls.submit(stream, lambda: None if captured else _let_go(ptr), 'freeAsync', 'memFree')
-    finally:
-        calls.device().exchange_thread_mode(old)
 
 
 def hostAlloc(size: int, flags: int) -> int:
-    handle: int = calls.ask(calls.device().malloc, size)
+    calls.ask(calls.device()._unsafe, 'hostAlloc')
     block = np.zeros(max(size, 1), np.uint8)
     ptr = block.ctypes.data
     calls.state.pinned_memory.add(ptr, block)
-    calls.state.pinned_handles[ptr] = handle
     return ptr
 
 
 def freeHost(ptr: int) -> None:
-    if ptr not in calls.state.pinned_handles:
+    calls.ask(calls.device()._unsafe, 'freeHost')
+    if calls.state.pinned_memory.find(ptr) is None:
         raise calls.CUDARuntimeError(_INVALID_VALUE)
-    calls.ask(calls.device().free, calls.state.pinned_handles[ptr])
-    del calls.state.pinned_handles[ptr]
     calls.after_all(lambda: calls.state.pinned_memory.remove(ptr))
 
 
@@ -293,14 +294,13 @@ _DISABLE_TIMING = CONSTANTS['eventDisableTiming']
 _RELAXED = CONSTANTS['streamCaptureModeRelaxed']
 
 
-class PointerAttributes:
+class PointerAttributes(NamedTuple):
     """What ``cudaPointerGetAttributes`` says of an address."""
 
-    def __init__(self, device: int, devicePointer: int, hostPointer: int, type: int = -1) -> None:
-        self.device = device
-        self.devicePointer = devicePointer
-        self.hostPointer = hostPointer
-        self.type = type
+    device: int
+    devicePointer: int
+    hostPointer: int
+    type: int = -1
 
 
 # -- device ---------------------------------------------------------------------------------------------------
@@ -460,8 +460,7 @@ def eventDestroy(event: int) -> None:
 def eventElapsedTime(start: int, end: int) -> float:
     if not calls.state.untimed.isdisjoint((start, end)):
         raise CUDARuntimeError(_INVALID_HANDLE)
-    milliseconds: float = calls.ask(calls.device().event_elapsed_time, start, end)
-    return milliseconds
+    return float(calls.ask(calls.device().event_elapsed_time, start, end))
 
 
 def graphDebugDotPrint(graph: int, path: str, flags: int) -> None:

@@ -28,6 +28,24 @@ _NOT_PERMITTED = 800
 _numbers = itertools.count()
 
 
+class Thread(threading.local):
+    """What CuPy and NCCL keep for each thread; :func:`of_thread` adds to it."""
+
+    allocator: Callable[[int], Any] | None = None
+    #: Whether CuPy may wait for the device, and whether it reads if a factorization has failed.
+    allowed = True
+    linalg = 'ignore'
+    #: What makes the product that cuBLAS is called for.
+    product: Callable[[], Any] | None = None
+    #: How many groups of collectives are open, and what was asked for in them.
+    groups = 0
+    calls: tuple[Any, ...] = ()
+
+    def __init__(self) -> None:
+        #: The current stream's handle, by device.
+        self.pointers: dict[int, int] = {}
+
+
 class State:
     """All that programs leave behind in the stand-in for CuPy. A device that is installed comes with a new one.
 
@@ -37,11 +55,9 @@ class State:
     def __init__(self, device: SimulatedDevice | None = None) -> None:
         self.device = device
         self.number = next(_numbers)
-        #: What CuPy keeps for each thread.
-        self.thread = threading.local()
+        self.thread = Thread()
         self.device_memory = AddressSpace()
         self.pinned_memory = AddressSpace()
-        self.pinned_handles: dict[int, int] = {}
         #: Memory that graphs allocate: only that can be freed in a capture.
         self.of_graphs: set[int] = set()
         #: Of each allocation, which parts recorded work was given for its arrays.
@@ -176,8 +192,7 @@ def status_of(verb: Callable[..., bool], *args: Any) -> int:
 
 def submit(stream: int, work: Callable[[], None], name: str, kind: str = 'kernel', given: Given | None = None) -> bool:
     """Launch ``work`` on a stream; return True if it was recorded instead of run."""
-    recorded: bool = ask(device().submit, stream, work, name, kind, given)
-    return recorded
+    return bool(ask(device().submit, stream, work, name, kind, given))
 
 
 def is_late() -> bool:
@@ -201,11 +216,6 @@ def after_all(call: Callable[[], None]) -> None:
         queue.after_all(call)
 
 
-def meet(streams: list[int]) -> None:
-    """What the streams do next comes after what each of them was given."""
-    ask(device().meet, streams)
-
-
 # -- the current stream's handle, per thread and device (``cupy_backends.cuda.stream``): no stream objects are needed --
 
 STREAM_LEGACY = 1
@@ -218,18 +228,13 @@ def is_ptds_enabled() -> bool:
     return _ptds
 
 
-def _pointers() -> dict[int, int]:
-    pointers: dict[int, int] = of_thread('pointers', dict)
-    return pointers
-
-
 def get_current_stream_ptr() -> int:
-    ptr = _pointers().get(device().get_device(), 0)
+    ptr = state.thread.pointers.get(device().get_device(), 0)
     return STREAM_PER_THREAD if ptr == 0 and _ptds else ptr
 
 
 def set_current_stream_ptr(ptr: int, device_id: int) -> None:
-    _pointers()[device_id] = int(ptr)
+    state.thread.pointers[device_id] = int(ptr)
 
 
 def get_default_stream_ptr() -> int:

@@ -140,12 +140,6 @@ class _spbase:
     def _with_data(self, data: Any) -> Any:
         return type(self)((data, *self._all()[1:]), self.shape)
 
-    def astype(self, dtype: Any) -> Any:
-        return self._with_data(self.data.astype(dtype))
-
-    def copy(self) -> Any:
-        return self._with_data(self.data.copy())
-
     def transpose(self) -> Any:
         data, one, other = self._all()
         if self.format == 'coo':
@@ -177,19 +171,10 @@ class _spbase:
             raise NotImplementedError('the simulated CuPy multiplies a sparse matrix by another sparse matrix alone')
         return _by_scipy(lambda a, b: a.multiply(b), self, other)
 
-    def __abs__(self) -> Any:
-        return self._with_data(abs(self.data))
-
-    def __neg__(self) -> Any:
-        return self._with_data(-self.data)
-
     def __mul__(self, other: Any) -> Any:
         return self._with_data(self.data * other) if np.isscalar(other) else self @ other
 
     __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> Any:
-        return self._with_data(self.data / other)
 
     def __matmul__(self, other: Any) -> Any:
         if isinstance(other, _spbase):
@@ -256,7 +241,7 @@ _CLASSES = {kind.format: kind for kind in (csr_matrix, csc_matrix, coo_matrix, d
 #: Methods, and functions of the module, that are SciPy's.
 _METHODS = """
     __add__ __eq__ __ge__ __getitem__ __gt__ __le__ __lt__ __ne__ __pow__ __radd__ __rsub__ __sub__ argmax
-    argmin conj count_nonzero max maximum mean min minimum power reshape tocoo tocsc
+    argmin count_nonzero max maximum mean min minimum power reshape tocoo tocsc
 """.split()
 SPARSE = 'block_diag bmat diags eye find hstack identity kron kronsum rand random spdiags tril triu'.split()
 
@@ -277,8 +262,15 @@ def _method(name: str) -> Callable[..., Any]:
     )
 
 
+def _elements(name: str) -> Callable[..., Any]:
+    """A method that is one of the array of the elements, whose places stay."""
+    return lambda self, *args: self._with_data(getattr(self.data, name)(*args))
+
+
 for _name in _METHODS:
     setattr(_spbase, _name, named(_method(_name), _name))
+for _name in ('__abs__', '__neg__', '__truediv__', 'astype', 'conj', 'copy'):
+    setattr(_spbase, _name, named(_elements(_name), _name))
 
 
 def sparse_names() -> dict[str, Any]:

@@ -7,7 +7,6 @@ Follows CuPy 14's ``stream.pyx`` line by line where behaviour can be seen: the t
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -30,19 +29,8 @@ class _ThreadLocal:
         self.current_device_id_stack: list[int] = []
 
     @staticmethod
-    def get() -> _ThreadLocal:
-        tls: _ThreadLocal = runtime_calls.of_thread('tls', _ThreadLocal)
-        return tls
-
-    def push_stream(self, stream: _BaseStream, device_id: int) -> None:
-        self.current_stream_stack[device_id].append(stream)
-        self.current_device_id_stack.append(device_id)
-        self.set_current_stream(stream)
-
-    def pop_stream(self) -> None:
-        device_id = self.current_device_id_stack.pop()
-        self.current_stream_stack[device_id].pop()
-        self.set_current_stream(self.current_stream_stack[device_id][-1])
+    def get() -> Any:
+        return runtime_calls.of_thread('tls', _ThreadLocal)
 
     def set_current_stream(self, stream: _BaseStream) -> None:
         device_id = runtime.getDevice() if stream.device_id == -1 else stream.device_id
@@ -50,9 +38,8 @@ class _ThreadLocal:
         self.current_stream[device_id] = stream
 
 
-def get_default_stream() -> Stream:
-    stream: Stream = Stream.ptds if runtime_calls.is_ptds_enabled() else Stream.null
-    return stream
+def get_default_stream() -> Any:
+    return Stream.ptds if runtime_calls.is_ptds_enabled() else Stream.null
 
 
 def get_current_stream(device_id: int = -1) -> Any:
@@ -86,29 +73,27 @@ def get_elapsed_time(start_event: Event, end_event: Event) -> float:
     return runtime.eventElapsedTime(start_event.ptr, end_event.ptr)
 
 
-class Graph:
+class Graph(Owned):
     """A CUDA graph and its executable form; made by ``Stream.end_capture()``."""
 
     graph: int
     graphExec: int
     host_funcargs: list[Any] | None
-    _born = -1
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise NotImplementedError(
             'currently this class cannot be initiated by the user and must be created via stream capture'
         )
 
-    def __del__(self) -> None:
-        if self._born == runtime_calls.state.number:
-            runtime.graphDestroy(self.graph)
-            runtime.graphExecDestroy(self.graphExec)
+    def _give_back(self) -> None:
+        runtime.graphDestroy(self.graph)
+        runtime.graphExecDestroy(self.graphExec)
 
     def launch(self, stream: Any = None) -> None:
-        runtime.graphLaunch(self.graphExec, runtime_calls.get_current_stream_ptr() if stream is None else stream.ptr)
+        runtime.graphLaunch(self.graphExec, get_current_stream_ptr() if stream is None else stream.ptr)
 
     def upload(self, stream: Any = None) -> None:
-        runtime.graphUpload(self.graphExec, runtime_calls.get_current_stream_ptr() if stream is None else stream.ptr)
+        runtime.graphUpload(self.graphExec, get_current_stream_ptr() if stream is None else stream.ptr)
 
     def debug_dot_str(self, flags: int = 0) -> str:
         with tempfile.TemporaryDirectory() as folder:
@@ -119,10 +104,9 @@ class Graph:
 
 
 def from_stream(g: int, host_funcargs: list[Any] | None) -> Graph:
-    executable = runtime.graphInstantiate(g)
     graph = Graph.__new__(Graph)
-    graph.graph, graph.graphExec, graph.host_funcargs = g, executable, host_funcargs
-    graph._born = runtime_calls.state.number
+    graph._own(runtime.graphInstantiate, g)
+    graph.graph, graph.graphExec, graph.host_funcargs = g, graph.ptr, host_funcargs
     return graph
 
 
@@ -135,13 +119,12 @@ def _check_device(device_id: int) -> int:
     return now
 
 
-class _BaseStream:
+class _BaseStream(Owned):
     """What every stream object can do; ``ptr`` is the handle."""
 
     def __init__(self, ptr: int, device_id: int) -> None:
         self.ptr = ptr
         self.device_id = device_id
-        self._born = runtime_calls.state.number
         self._graph_host_funcargs: list[tuple[Any, Any]] | None = None
 
     def __eq__(self, other: object) -> bool:
@@ -150,12 +133,17 @@ class _BaseStream:
         return False
 
     def __enter__(self) -> Any:
-        tls = _ThreadLocal.get()
-        tls.push_stream(self, _check_device(self.device_id))
+        tls, device_id = _ThreadLocal.get(), _check_device(self.device_id)
+        tls.current_stream_stack[device_id].append(self)
+        tls.current_device_id_stack.append(device_id)
+        tls.set_current_stream(self)
         return self
 
     def __exit__(self, *args: object) -> None:
-        _ThreadLocal.get().pop_stream()
+        tls = _ThreadLocal.get()
+        entered = tls.current_stream_stack[tls.current_device_id_stack.pop()]
+        entered.pop()
+        tls.set_current_stream(entered[-1])
 
     def __repr__(self) -> str:
         return f'<{type(self).__name__} {self.ptr} (device {self.device_id})>'
@@ -234,28 +222,21 @@ class Stream(_BaseStream):
 
     null: ClassVar[Any] = None
     ptds: ClassVar[Any] = None
+    _foreign_stream_ref: Any = None
 
     def __init__(
         self, null: bool = False, non_blocking: bool = False, ptds: bool = False, priority: int | None = None
     ) -> None:
-        if null:
-            ptr, device_id = 0, -1
-        elif ptds:
-            ptr, device_id = STREAM_PER_THREAD, -1
-        else:
-            ptr = runtime.streamCreateWithPriority(int(non_blocking), 0 if priority is None else priority)
-            device_id = runtime.getDevice()
-        super().__init__(ptr, device_id)
-        self._foreign_stream_ref: Any = None
+        if null or ptds:
+            super().__init__(0 if null else STREAM_PER_THREAD, -1)
+            return
+        self._own(runtime.streamCreateWithPriority, int(non_blocking), 0 if priority is None else priority)
+        super().__init__(self.ptr, runtime.getDevice())
 
-    def __del__(self, is_shutting_down: Callable[[], bool] = sys.is_finalizing) -> None:
-        if is_shutting_down() or not hasattr(self, 'ptr'):
-            return
-        if self._foreign_stream_ref is not None:
-            self._foreign_stream_ref = None
-            return
-        if self.ptr not in (0, STREAM_LEGACY, STREAM_PER_THREAD) and self._born == runtime_calls.state.number:
-            runtime.streamDestroy(self.ptr)
+    __del__ = Owned.__del__  # its own, as in CuPy: it can be replaced
+
+    def _give_back(self) -> None:
+        runtime.streamDestroy(self.ptr)
 
     @classmethod
     def from_external(cls, obj: Any) -> Stream:

@@ -24,7 +24,7 @@ PLAIN = """
 
 #: Methods of ``ndarray`` that are one launch of NumPy's function of the same name.
 METHODS = """
-    all any argmax argmin cumprod cumsum max mean min prod ptp round searchsorted std sum var
+    all any argmax argmin argpartition argsort cumprod cumsum max mean min prod ptp round searchsorted std sum trace var
 """.split()
 
 #: Return views of their first argument where NumPy's function does.
@@ -62,7 +62,7 @@ LACKING = frozenset('where initial like device subok stable mean correction herm
 
 #: The parameters of CuPy's functions that are not NumPy's without those, by the names of functions.
 PARAMETERS = {
-    'ndarray.argmax ndarray.argmin': 'self, axis=None, out=None, dtype=None, keepdims=False',
+    'ndarray.argmax ndarray.argmin': 'a, axis=None, out=None, dtype=None, keepdims=False',
     'argmax argmin': 'a, axis=None, dtype=None, out=None, keepdims=False',
     'argpartition partition': 'a, kth, axis=-1',
     'argsort sort': 'a, axis=-1, kind=None',
@@ -94,7 +94,7 @@ PARAMETERS = {
     'take_along_axis': 'a, indices, axis',
     'unravel_index': "indices, dims, order='C'",
     'flip': 'a, axis=None',
-    'fliplr flipud matrix_transpose': 'a',
+    'fliplr flipud': 'a',
     'rot90': 'a, k=1, axes=(0, 1)',
     'can_cast': "from_, to, casting='safe'",
     'format_float_positional format_float_scientific': 'x, *args, **kwargs',
@@ -233,10 +233,10 @@ _OF_NAMES = {name: text for names, text in PARAMETERS.items() for name in names.
 @functools.cache
 def signature_like(name: str, function: Callable[..., Any]) -> inspect.Signature:
     """Return the signature of CuPy's function or method of a name, which is like that of a function of NumPy's."""
-    if name in _OF_NAMES:
-        return signature(_OF_NAMES[name])
+    text = _OF_NAMES.get(name, _OF_NAMES.get(name.removeprefix('ndarray.')))
+    whole = inspect.signature(function) if text is None else signature(text)
     lacking = LACKING | {'out'} if name in FFT else LACKING
-    kept = [one for key, one in inspect.signature(function).parameters.items() if key not in lacking]
+    kept = [one for key, one in whole.parameters.items() if text is not None or key not in lacking]
     if name.startswith('ndarray.'):
         kept[0] = kept[0].replace(name='self')
     return inspect.Signature(kept)
@@ -268,10 +268,8 @@ def named(
 def _spread(signature: inspect.Signature, bound: inspect.BoundArguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
     positional: list[Any] = []
     named: dict[str, Any] = {}
-    for name, parameter in signature.parameters.items():
-        if name not in bound.arguments:
-            continue
-        value = bound.arguments[name]
+    for name, value in bound.arguments.items():
+        parameter = signature.parameters[name]
         if parameter.kind is parameter.VAR_POSITIONAL:
             positional.extend(value)
         elif parameter.kind is parameter.VAR_KEYWORD:

@@ -12,18 +12,14 @@ from . import runtime_calls
 class DeviceSynchronized(RuntimeError):
     """Raised when device synchronization is detected while disallowed."""
 
-    def __init__(self, message: str | None = None) -> None:
-        super().__init__(message or 'Device synchronization was detected while disallowed.')
-
 
 def _is_allowed() -> bool:
-    allowed: bool = getattr(runtime_calls.state.thread, 'allowed', True)
-    return allowed
+    return runtime_calls.state.thread.allowed
 
 
 def _declare_synchronize() -> None:
     if not _is_allowed():
-        raise DeviceSynchronized()
+        raise DeviceSynchronized('Device synchronization was detected while disallowed.')
 
 
 @contextlib.contextmanager

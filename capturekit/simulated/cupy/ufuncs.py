@@ -10,7 +10,7 @@ import numpy as np
 from capturekit.simulated.unchecked_functions import UNCHECKED
 
 from . import launches
-from .launches import Layout, _extent
+from .launches import Layout, array_of
 
 #: CuPy's universal functions that NumPy has under the same name.
 NAMES = """
@@ -35,8 +35,6 @@ _SCATTERING = {
     'add': 'add', 'subtract': 'sub', 'maximum': 'max', 'minimum': 'min', 'bitwise_and': 'and', 'bitwise_or': 'or',
     'bitwise_xor': 'xor',
 }  # fmt: skip
-
-_HOST = (bool, int, float, complex, np.generic)
 
 
 class ufunc:
@@ -64,7 +62,7 @@ class ufunc:
             raise TypeError(f'Wrong arguments {unknown}')
         if not self.nin <= len(args) <= self.nargs:
             raise TypeError(f'Wrong number of arguments for {self.__name__}')
-        inputs = [_apart(self._operand(a), out) for a in args[: self.nin]]
+        inputs = [_apart(a if isinstance(a, launches.SCALARS) else array_of(a), out) for a in args[: self.nin]]
         options = {k: v for k, v in kwargs.items() if v is not None}
         function = UNCHECKED.get(self.__name__, self._function)
         return launches.launch(self.name, function, inputs, options, out=out, elementwise=True)
@@ -76,21 +74,17 @@ class ufunc:
             raise ValueError("Cannot specify 'out' as both a positional and keyword argument")
         if isinstance(out, tuple):
             given, out = out, None
-            if len(given) != self.nout:
-                raise ValueError("The 'out' tuple must have exactly one entry per ufunc output")
         if out is not None:
             return out
         if not given or all(g is None for g in given):
             return None
         return given[0] if self.nout == 1 else tuple(given)
 
-    def _operand(self, value: Any) -> Any:
-        return value if isinstance(value, _HOST) else launches.array_of(value)
-
-    def _method(self, method: str, array: Any, *args: Any, out: Any = None, **kwargs: Any) -> Any:
-        function = getattr(self._function, method)
-        options = {k: v for k, v in kwargs.items() if v is not None}
-        return launches.launch(f'{self.name}_{method}', function, (array, *args), options, out=out)
+    def _method(self, method: str, array: Any, *args: Any, out: Any = None, dtype: Any = None, **kwargs: Any) -> Any:
+        options = kwargs if dtype is None else {**kwargs, 'dtype': dtype}
+        return launches.launch(
+            f'{self.name}_{method}', getattr(self._function, method), (array, *args), options, out=out
+        )
 
     def outer(self, A: Any, B: Any, **kwargs: Any) -> Any:
         return self._method('outer', A, B, **kwargs)
@@ -102,13 +96,7 @@ class ufunc:
 
     def reduce(self, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         kept = {'keepdims': keepdims} if keepdims else {}
-        return launches.launch(
-            f'{self.name}_reduce',
-            self._function.reduce,  # type: ignore[attr-defined]
-            (array,),
-            {'axis': axis, **kept, **({} if dtype is None else {'dtype': dtype})},
-            out=out,
-        )
+        return self._method('reduce', array, axis=axis, dtype=dtype, out=out, **kept)
 
     def accumulate(self, array: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
         return self._method('accumulate', array, axis=axis, dtype=dtype, out=out)
@@ -119,18 +107,12 @@ class ufunc:
 
 def _apart(value: Any, out: Any) -> Any:
     """An input as it is, or a copy if it lies across an output that is another array object."""
-    outputs = [one for one in (out if isinstance(out, tuple) else (out,)) if isinstance(one, Layout)]
-    if not isinstance(value, Layout):
-        return value
-    array: Any = value
-    return array.copy() if any(one is not array and _may_share_bounds(array, one) for one in outputs) else array
-
-
-def _may_share_bounds(a: Any, b: Any) -> bool:
-    if a.data.mem.ptr != b.data.mem.ptr or not a.size or not b.size:
-        return False
-    (low, high), (start, end) = (_extent(one.shape, one.strides, one.itemsize) for one in (a, b))
-    return bool(a.data.ptr + low < b.data.ptr + end and b.data.ptr + start < a.data.ptr + high)
+    others = [one for one in launches.leaves(out) if isinstance(one, Layout) and one is not value]
+    if isinstance(value, Layout) and others:
+        seen = value._slot().view()
+        if any(np.may_share_memory(seen, one._slot().view()) for one in others):
+            return value.copy()  # type: ignore[attr-defined]
+    return value
 
 
 #: Every universal function by name.

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from capturekit.driver.fft_plans import lengths_of, waits_for_the_device
-from capturekit.simulated.cupy.surface import CUBLAS, CUSOLVER, WAITING, Call
+from capturekit.simulated.cupy.surface import WAITING, Call
 
 from . import devices, runtime, runtime_calls
 from .launches import Layout
@@ -42,7 +42,7 @@ _CODES = {'e': 2, 'f': 0, 'd': 1, 'F': 4, 'D': 5}
 
 def _gemmEx(handle: int, *args: int) -> None:
     use(cublas)
-    make, runtime_calls.state.thread.product = getattr(runtime_calls.state.thread, 'product', None), None
+    make, runtime_calls.state.thread.product = runtime_calls.state.thread.product, None
     if make is not None:
         make()
 
@@ -77,28 +77,26 @@ def can_multiply(x1: Any, x2: Any) -> bool:
 
 def handle_of(library: Any) -> int:
     """The handle that this thread has for a library on its device."""
-    name = next(name for name in ('cublas', 'cusolver', 'cusparse') if library is globals()[name])
-    return int(getattr(devices.Device(), f'{name}_handle'))
+    return int(getattr(devices.Device(), f'{library.__name__.rpartition(".")[2]}_handle'))
 
 
-def use(library: Any, waits: bool = False) -> None:
-    """Set the library's stream to the current one; ``waits``: the routine synchronises it inside."""
-    stream = get_current_stream_ptr()
-    library.setStream(handle_of(library), stream)
-    if waits and (runtime_calls.is_late() or runtime.streamIsCapturing(stream)):
-        runtime.streamSynchronize(stream)
+def use(library: Any) -> None:
+    """Set the library's stream to the current one."""
+    library.setStream(handle_of(library), get_current_stream_ptr())
 
 
-def _use_cusolver(name: str) -> None:
-    """Ask for cuSOLVER's handle as CuPy's Python code does."""
+def use_cusolver(name: str) -> None:
+    """Ask for cuSOLVER's handle as CuPy's Python code does; some routines synchronise the stream inside."""
     runtime_calls.public['cupy.cuda.device'].get_cusolver_handle()
-    use(cusolver, name in WAITING)
+    use(cusolver)
+    stream = get_current_stream_ptr()
+    if name in WAITING and (runtime_calls.is_late() or runtime.streamIsCapturing(stream)):
+        runtime.streamSynchronize(stream)
 
 
 def get_config_linalg() -> str:
     """Return whether CuPy reads on the host if a factorization has failed: 'raise' or 'ignore'."""
-    found: str = getattr(runtime_calls.state.thread, 'linalg', 'ignore')
-    return found
+    return runtime_calls.state.thread.linalg
 
 
 def allocate_inside(name: str) -> None:
@@ -113,24 +111,12 @@ _ALLOCATING = frozenset('inv qr solve tensorinv tensorsolve'.split())
 _WORK = 64
 
 
-def needed_by(name: str) -> Callable[[], None] | None:
-    """Return what a function by this name does to its library before it launches."""
-    if name in CUSOLVER:
-        return lambda: _use_cusolver(name)
-    if name in CUBLAS:
-        return lambda: use(cublas)
-    return None
-
-
 #: How many plans a thread keeps.
 _KEPT = 16
 
 
 class CuFFTError(RuntimeError):
     """An error of cuFFT."""
-
-    def __init__(self, result: str) -> None:
-        super().__init__(result)
 
 
 class _Plan:
@@ -197,9 +183,8 @@ class PlanCache:
         return found
 
 
-def get_plan_cache() -> PlanCache:
-    found: PlanCache = runtime_calls.of_thread('plans', PlanCache)
-    return found
+def get_plan_cache() -> Any:
+    return runtime_calls.of_thread('plans', PlanCache)
 
 
 def transforming(name: str, call: Call) -> Call:

@@ -68,18 +68,18 @@ class AddressSpace:
             return None
         return block, offset
 
-    def contents(self) -> dict[int, Bytes]:
-        """A copy of all blocks, by their addresses."""
+    def _now(self) -> dict[int, Bytes]:
         with self._lock:
             self._let_go()
-            blocks = dict(self._blocks)
-        return {address: block.copy() for address, block in blocks.items()}
+            return dict(self._blocks)
+
+    def contents(self) -> dict[int, Bytes]:
+        """A copy of all blocks, by their addresses."""
+        return {address: block.copy() for address, block in self._now().items()}
 
     def restore(self, contents: dict[int, Bytes]) -> None:
         """Put back what :meth:`contents` gave, into blocks that are still there."""
-        with self._lock:
-            self._let_go()
-            blocks = dict(self._blocks)
+        blocks = self._now()
         for address, block in contents.items():
             if address in blocks:
                 blocks[address][:] = block

@@ -22,25 +22,14 @@ from capturekit.model.source_line import is_ours
 
 #: The functions of CUDA that the device's verbs stand for.
 _VERBS = {
-    'begin_capture': 'cudaStreamBeginCapture',
-    'begin_capture_to': 'cudaStreamBeginCaptureToGraph',
-    'end_capture': 'cudaStreamEndCapture',
-    'exchange_thread_mode': 'cudaThreadExchangeStreamCaptureMode',
-    'stream_synchronize': 'cudaStreamSynchronize',
-    'stream_query': 'cudaStreamQuery',
-    'stream_flags': 'cudaStreamGetFlags',
-    'stream_wait_event': 'cudaStreamWaitEvent',
-    'add_callback': 'cudaStreamAddCallback',
-    'launch_host_func': 'cudaLaunchHostFunc',
-    'event_record': 'cudaEventRecord',
-    'event_query': 'cudaEventQuery',
-    'event_synchronize': 'cudaEventSynchronize',
-    'event_elapsed_time': 'cudaEventElapsedTime',
-    'event_destroy': 'cudaEventDestroy',
-    'device_synchronize': 'cudaDeviceSynchronize',
-    'graph_launch': 'cudaGraphLaunch',
-    'graph_upload': 'cudaGraphUpload',
-}
+    **{name: 'cuda' + name.title().replace('_', '') for name in """
+        device_synchronize event_destroy event_elapsed_time event_query event_record event_synchronize graph_launch
+        graph_upload launch_host_func stream_query stream_synchronize stream_wait_event
+    """.split()},
+    'add_callback': 'cudaStreamAddCallback', 'begin_capture': 'cudaStreamBeginCapture',
+    'begin_capture_to': 'cudaStreamBeginCaptureToGraph', 'end_capture': 'cudaStreamEndCapture',
+    'exchange_thread_mode': 'cudaThreadExchangeStreamCaptureMode', 'stream_flags': 'cudaStreamGetFlags',
+}  # fmt: skip
 #: What ``submit`` stands for, by the kind of node.
 _WORK = {
     'kernel': 'cuLaunchKernel',

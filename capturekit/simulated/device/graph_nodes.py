@@ -37,9 +37,6 @@ class Given:
     def work(self) -> Callable[[], None]:
         return self.make(**self.values)
 
-    def but(self, **values: Any) -> Given:
-        return replace(self, values={**self.values, **values})
-
 
 @dataclass(eq=False)
 class GraphNode:
@@ -151,7 +148,7 @@ SWITCHED = ('kernel', 'memset', 'memcpy')
 NOT_COPIED = ('conditional', 'memAlloc', 'memFree')
 
 
-def fields(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[int, ...]]:
+def _fields(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[int, ...]]:
     """What is told of a node that was given ``values``: details, and the addresses among its arguments."""
     detail = {name: value for name, value in values.items() if name in _TOLD and values.get('block', 0) is not None}
     for name in ('grid', 'block'):
@@ -198,7 +195,7 @@ def given_to(kind: str, given: Given | None) -> Touched:
 
 def info_of(node: GraphNode) -> NodeInfo:
     """What is known of a node."""
-    detail, words = ({}, ()) if node.given is None else fields(node.given.values)
+    detail, words = ({}, ()) if node.given is None else _fields(node.given.values)
     return NodeInfo(node.handle, node.kind, node.name, detail, words, 0 if node.inside is None else node.inside.handle)
 
 
@@ -272,11 +269,6 @@ class Aim:
 class Refused(Exception):
     """CUDA's reason, and the node of the new graph."""
 
-    def __init__(self, reason: str, node: GraphNode | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.node = node
-
 
 def paired(old: ExecutableGraph, new: ExecutableGraph, by_priority: bool = False) -> dict[GraphNode, GraphNode]:
     """Each node of an executable graph with the one of the new graph that takes its place. Raises Refused.
@@ -286,7 +278,7 @@ def paired(old: ExecutableGraph, new: ExecutableGraph, by_priority: bool = False
     ``by_priority``: nodes have their own priorities, which can not change.
     """
     if len(old.nodes) != len(new.nodes):
-        raise Refused('topology changed')
+        raise Refused('topology changed', None)
     waiting = _zipped(_ends(old), _ends(new), None)
     pairs: dict[GraphNode, GraphNode] = {}
     taken: dict[GraphNode, GraphNode] = {}

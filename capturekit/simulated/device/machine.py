@@ -24,7 +24,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from types import FunctionType
 from typing import Any, NoReturn
@@ -42,28 +42,11 @@ from capturekit.model.ledger import CaptureInfo, EventState, last_node, next_aft
 from capturekit.model.progress import progress
 from capturekit.model.rules import NEWEST, CaptureStatus, Code, Mode, Operation, Target, row
 from capturekit.model.skipped_exits import Lock
+from capturekit.simulated.device import graph_nodes
 from capturekit.simulated.device.address_space import AddressSpace
 from capturekit.simulated.device.call_notices import NoticedCalls
-from capturekit.simulated.device.graph_nodes import (
-    NOT_COPIED,
-    SWITCHED,
-    Aim,
-    ExecutableGraph,
-    Given,
-    GraphDefinition,
-    GraphNode,
-    Refused,
-    allocates,
-    argument_of,
-    copies_of,
-    decoded,
-    given_to,
-    info_of,
-    paired,
-    touched,
-    wired,
-)  # fmt: skip
-from capturekit.simulated.device.stream_queues import Line, Queue, Thing, any_order, nothing
+from capturekit.simulated.device.graph_nodes import Aim, ExecutableGraph, Given, GraphDefinition, GraphNode, Refused
+from capturekit.simulated.device.stream_queues import Line, Queue, Thing, any_order, nothing, with_all_before
 from capturekit.simulated.device.stream_queues import QueuedOperation as Queued
 
 #: The device's range: lower numbers come first.
@@ -107,20 +90,15 @@ class SimulatedCapture:
     thread: int
     graph: GraphDefinition
     status: CaptureStatus = CaptureStatus.ACTIVE
-    streams: set[int] = field(default_factory=set)
+    streams: set[SimulatedStream] = field(default_factory=set)
     orphans: set[GraphNode] = field(default_factory=set)
 
 
 @dataclass(eq=False)
-class SimulatedStream:
-    non_blocking: bool
+class SimulatedStream(Line):
     priority: int = 0
     capture: SimulatedCapture | None = None
     after: frozenset[GraphNode] = frozenset()
-    device: int = 0
-
-    def __post_init__(self) -> None:
-        self.line = Line(self.device, not self.non_blocking)
 
 
 @dataclass(eq=False)
@@ -132,6 +110,11 @@ class SimulatedEvent:
     seconds: float = 0.0
     #: Its last record, where streams are late.
     operation: Queued | None = None
+
+    @property
+    def dead(self) -> bool:
+        """Whether it stands for nodes of a capture that is lost or has ended."""
+        return self.capture is not None and self.capture.status is not CaptureStatus.ACTIVE
 
 
 #: Verbs that run work, or ask for nothing that another thread changes: they hold the lock for a part, or not at all.
@@ -188,7 +171,8 @@ class SimulatedDevice:
         self.queue: Queue | None = None
         self.be_late(os.environ.get('CAPTUREKIT_LATE') == '1' if late is None else late)
         self.streams: dict[int, SimulatedStream] = {}
-        self._per_thread: dict[tuple[int, int], SimulatedStream] = {}
+        #: Default streams, by thread, or 0 for the legacy one, and device.
+        self._defaults: dict[tuple[int, int], SimulatedStream] = {}
         self.events: dict[int, SimulatedEvent] = {}
         self.graphs: dict[int, GraphDefinition] = {}
         self.executables: dict[int, ExecutableGraph] = {}
@@ -196,10 +180,10 @@ class SimulatedDevice:
         self.captures: list[SimulatedCapture] = []
         self._captures_opened = 0
         self._thread_modes: dict[int, Mode] = {}
-        self._memory: dict[int, int] = {}
+        #: How many bytes, and which device's, by address.
+        self._memory: dict[int, tuple[int, int]] = {}
         #: Bytes by device: a sum over blocks could meet one that the garbage collector frees meanwhile.
         self._used: dict[int, int] = {}
-        self._lies_on: dict[int, int] = {}
         self.launches = 0
         #: How many pieces of work each stream was given, those that were recorded not counted.
         self.submitted: dict[int, int] = {}
@@ -217,7 +201,7 @@ class SimulatedDevice:
         """Let work wait from now on, or run at once."""
         if self.queue is not None:
             self.queue.finish()
-        self.queue = Queue(self._seed, self._lock) if late else None
+        self.queue = Queue(self._seed, self._lock, functools.partial(self._default, 0)) if late else None
 
     def finish(self) -> None:
         """Run all that waits. CUDA has no such call: it is for those who look into memory themselves."""
@@ -238,15 +222,14 @@ class SimulatedDevice:
         return graph
 
     def _stream(self, s: int) -> SimulatedStream:
+        if s in LEGACY:
+            return self._default(0, self.get_device())
         if s == PER_THREAD:
-            key = threading.get_ident(), self.get_device()
-            return self._per_thread.setdefault(key, SimulatedStream(non_blocking=False, device=self.get_device()))
+            return self._default(threading.get_ident(), self.get_device())
         return _found(self.streams, s, f'stream {s:#x}', Code.cudaErrorInvalidResourceHandle)
 
-    def _line(self, s: int) -> Line:
-        if self.queue is not None and s in LEGACY:
-            return self.queue.legacy(self.get_device())
-        return self._stream(s).line
+    def _default(self, thread: int, device: int) -> SimulatedStream:
+        return self._defaults.setdefault((thread, device), SimulatedStream(device, legacy=not thread))
 
     def _event(self, e: int) -> SimulatedEvent:
         return _found(self.events, e, f'event {e:#x}', Code.cudaErrorInvalidResourceHandle)
@@ -273,11 +256,7 @@ class SimulatedDevice:
         if not self.captures:
             return []
         here = self.get_device()
-        members = [(c, [self._member(s) for s in c.streams]) for c in self.captures]
-        return [c for c, streams in members if any(not s.non_blocking and s.device == here for s in streams)]
-
-    def _member(self, s: int) -> SimulatedStream:
-        return self.streams.get(s) or SimulatedStream(non_blocking=False)
+        return [c for c in self.captures if any(s.blocking and s.device == here for s in c.streams)]
 
     def _guarding(self) -> list[SimulatedCapture]:
         """Captures whose mode keeps unsafe calls away from this thread."""
@@ -302,7 +281,9 @@ class SimulatedDevice:
             self._fail(row(Operation.WORK, Target.LEGACY)[0](Mode.RELAXED, True).code, call, blocking)
 
     def _live(self, stream: SimulatedStream, call: str) -> SimulatedCapture | None:
-        """The stream's capture; refuses the call if it is lost."""
+        """The stream's capture; refuses the call if it is lost, or uses the legacy stream beside one."""
+        if stream.legacy:
+            self._legacy(call)
         capture = stream.capture
         if capture is not None and capture.status is CaptureStatus.INVALIDATED:
             self._fail(Code.cudaErrorStreamCaptureInvalidated, call)
@@ -316,17 +297,17 @@ class SimulatedDevice:
 
     def _uncaptured(self, s: int, operation: Operation) -> None:
         """Refuse a call that no captured stream can take, nor the legacy stream beside a capture."""
-        if s in LEGACY:
+        stream = self._stream(s)
+        if stream.legacy:
             self._legacy(operation.value)
-        else:
-            self._conflict(self._stream(s), operation)
+        self._conflict(stream, operation)
 
-    def _enter(self, stream: SimulatedStream, s: int, capture: SimulatedCapture) -> None:
+    def _enter(self, stream: SimulatedStream, capture: SimulatedCapture) -> None:
         stream.capture = capture
-        capture.streams.add(s)
+        capture.streams.add(stream)
 
     def _queue(self, s: int, work: Callable[[], None], after: Iterable[Queued | None] = ()) -> Queued | None:
-        return None if self.queue is None else self.queue.put(self._line(s), work, after)
+        return None if self.queue is None else self.queue.put(self._stream(s), work, after)
 
     def _begin_work(self, work: Callable[[], None] | None) -> None:
         """Run what is not to wait; else see to it that not too much waits."""
@@ -374,21 +355,20 @@ class SimulatedDevice:
         _refuse_if(self.mem_get_info()[0] < nbytes, 'malloc', Code.cudaErrorMemoryAllocation)
         address = _addresses(nbytes)
         here = self.get_device()
-        self._memory[address], self._lies_on[address] = nbytes, here
+        self._memory[address] = nbytes, here
         self._used[here] = self._used.get(here, 0) + nbytes
         return address
 
     def free(self, ptr: int) -> None:
         """``cudaFree``."""
         self._unsafe('free')
-        nbytes = self._memory.pop(ptr, None)
-        if nbytes is None:
-            raise CudaCallError(Code.cudaErrorInvalidValue, 'free')
-        self._used[self._lies_on.pop(ptr)] -= nbytes
+        nbytes, device = _found(self._memory, ptr, 'free')
+        del self._memory[ptr]
+        self._used[device] -= nbytes
 
     def memory_device(self, address: int) -> int:
         """The device that the memory which begins at an address lies on; 0 where there is none."""
-        return self._lies_on.get(address, 0)
+        return self._memory.get(address, (0, 0))[1]
 
     def mem_get_info(self) -> tuple[int, int]:
         return _TOTAL_MEMORY - self._used.get(self.get_device(), 0), _TOTAL_MEMORY
@@ -398,12 +378,11 @@ class SimulatedDevice:
     def stream_create(self, non_blocking: bool = False, priority: int = 0) -> int:
         """``cudaStreamCreateWithPriority``: a priority is moved into the range 0 to -5."""
         s = self._handle()
-        self.streams[s] = SimulatedStream(non_blocking, min(max(priority, _FIRST), _LAST), device=self.get_device())
+        here, within = self.get_device(), min(max(priority, _FIRST), _LAST)
+        self.streams[s] = SimulatedStream(here, not non_blocking, priority=within)
         return s
 
     def stream_device(self, s: int) -> int:
-        if s in LEGACY:
-            return self.get_device()
         stream = self._stream(s)
         self._conflict(stream, Operation.STREAM_GET_FLAGS)  # which answers alike
         return stream.device
@@ -412,7 +391,7 @@ class SimulatedDevice:
         """``cudaStreamDestroy``: work of a captured stream that was not joined stays in the graph, unjoined."""
         stream = self._stream(s)
         if stream.capture is not None:
-            stream.capture.streams.discard(s)
+            stream.capture.streams.discard(stream)
             stream.capture.orphans |= stream.after
         self.streams.pop(s, None)
 
@@ -423,11 +402,11 @@ class SimulatedDevice:
     def wait_for(self, s: int) -> None:
         """Run what a stream was given."""
         if self.queue is not None:
-            self.queue.wait(self.queue.ends(self._line(s)))
+            self.queue.wait(self.queue.ends(self._stream(s)))
 
     def stream_query(self, s: int) -> bool:
         self._wait_or_ask(s, Operation.STREAM_QUERY)
-        return self.queue is None or self.queue.ask(self.queue.ends(self._line(s)))
+        return self.queue is None or self.queue.ask(self.queue.ends(self._stream(s)))
 
     def _wait_or_ask(self, s: int, operation: Operation) -> None:
         with self._lock:
@@ -436,12 +415,9 @@ class SimulatedDevice:
 
     def stream_flags(self, s: int) -> int:
         self._uncaptured(s, Operation.STREAM_GET_FLAGS)
-        return 0 if s in LEGACY else int(self._stream(s).non_blocking)
+        return int(not self._stream(s).blocking)
 
     def stream_priority(self, s: int) -> int:
-        if s in LEGACY:
-            self._legacy('streamGetPriority')
-            return 0
         stream = self._stream(s)
         self._live(stream, 'streamGetPriority')
         return stream.priority
@@ -465,16 +441,12 @@ class SimulatedDevice:
 
     def stream_wait_event(self, s: int, e: int, external: bool = False) -> None:
         """``cudaStreamWaitEvent``: orders, forks, joins, or is refused."""
-        event = self._event(e)
-        if s in LEGACY:
-            self._legacy_wait(event)
-            return
-        stream = self._stream(s)
-        if external:
+        event, stream = self._event(e), self._stream(s)
+        if external and not stream.legacy:
             self._external(stream, event, 'waitEvent(external)')
             return
         capture = self._live(stream, 'waitEvent')
-        if event.capture is not None and event.capture.status is not CaptureStatus.ACTIVE:
+        if event.dead:
             self._fail(Code.cudaErrorInvalidValue, 'waitEvent', [capture] if capture else [])
         if event.capture is None:
             if capture is not None and event.recorded:
@@ -482,27 +454,20 @@ class SimulatedDevice:
             if capture is None:
                 self._queue(s, nothing, [event.operation])
             return
+        if stream.legacy:
+            self._fail(Code.cudaErrorStreamCaptureImplicit, 'waitEvent', [event.capture])
         if capture is None:
-            self._enter(stream, s, event.capture)
+            self._enter(stream, event.capture)
             stream.after = event.after
         elif capture is not event.capture:
             self._fail(Code.cudaErrorStreamCaptureMerge, 'waitEvent', [capture, event.capture])
         else:
             stream.after = stream.after | event.after
 
-    def _legacy_wait(self, event: SimulatedEvent) -> None:
-        self._legacy('waitEvent')
-        if event.capture is None:
-            self._queue(0, nothing, [event.operation])
-            return
-        if event.capture.status is not CaptureStatus.ACTIVE:
-            self._fail(Code.cudaErrorInvalidValue, 'waitEvent')
-        self._fail(Code.cudaErrorStreamCaptureImplicit, 'waitEvent', [event.capture])
-
     def _external(self, stream: SimulatedStream, event: SimulatedEvent | None, call: str) -> None:
         """An external record or wait: a node in a capture, illegal outside of one. The event's own state stays."""
         capture = self._live(stream, call)
-        if event is not None and event.capture is not None and event.capture.status is not CaptureStatus.ACTIVE:
+        if event is not None and event.dead:
             self._fail(Code.cudaErrorInvalidValue, call, [capture] if capture else [])
         if capture is None:
             self._fail(Code.cudaErrorIllegalState, call)
@@ -535,16 +500,9 @@ class SimulatedDevice:
 
     def event_record(self, e: int, s: int, external: bool = False) -> None:
         """``cudaEventRecord``: in a capture no node, the event then stands for the stream's dependencies."""
-        event = self._event(e)
-        if s in LEGACY:
-            self._legacy('eventRecord')
-            self._same_device(event.device, self.get_device(), 'eventRecord')
-            event.capture, event.recorded, event.seconds = None, True, time.perf_counter()
-            event.operation = self._queue(s, lambda: _stamp(event))
-            return
-        stream = self._stream(s)
+        event, stream = self._event(e), self._stream(s)
         self._same_device(event.device, stream.device, 'eventRecord')
-        if external:
+        if external and not stream.legacy:
             self._external(stream, None, 'eventRecord(external)')
             return
         event.capture = self._live(stream, 'eventRecord')
@@ -567,7 +525,7 @@ class SimulatedDevice:
         with self._lock:
             event = self._event(e)
             if event.capture is not None:
-                if event.capture.status is not CaptureStatus.ACTIVE:
+                if event.dead:
                     self._fail(Code.cudaErrorInvalidValue, operation.value)
                 answer = row(operation, Target.CAPTURED_EVENT)[0](event.capture.mode, False)
                 self._fail(answer.code, operation.value, [event.capture])
@@ -579,8 +537,9 @@ class SimulatedDevice:
             if not event.recorded:
                 self._fail(Code.cudaErrorInvalidResourceHandle, 'eventElapsedTime')
             if event.capture is not None:
-                dead = event.capture.status is not CaptureStatus.ACTIVE
-                self._fail(Code.cudaErrorInvalidValue if dead else Code.cudaErrorCapturedEvent, 'eventElapsedTime')
+                self._fail(
+                    Code.cudaErrorInvalidValue if event.dead else Code.cudaErrorCapturedEvent, 'eventElapsedTime'
+                )
         if any(event.operation is not None and not event.operation.done for event in (first, second)):
             self._fail(Code.cudaErrorNotReady, 'eventElapsedTime')
         return (second.seconds - first.seconds) * 1e3
@@ -589,8 +548,7 @@ class SimulatedDevice:
         """What an event stands for (the device knows; CUDA has to be asked round a corner)."""
         event = self._event(e)
         if event.capture is not None:
-            alive = event.capture.status is CaptureStatus.ACTIVE
-            return EventState.CAPTURED if alive else EventState.DEAD
+            return EventState.DEAD if event.dead else EventState.CAPTURED
         return EventState.OUTSIDE if event.recorded else EventState.NEVER
 
     # -- work, and calls that touch the whole device ----------------------------------------------------------
@@ -603,26 +561,23 @@ class SimulatedDevice:
         ``given`` is what the work was made of, so that the node can be given something else.
         """
         with self._lock:
-            if s in LEGACY:
-                self._legacy(name)
-            else:
-                stream = self._stream(s)
-                if kind == 'kernel':
-                    self._same_device(self.get_device(), stream.device, name)
-                capture = self._live(stream, name)
-                if capture is not None:
-                    self._add(stream, capture, work, name, kind, given)
-                    return True
+            stream = self._stream(s)
+            if kind == 'kernel':
+                self._same_device(self.get_device(), stream.device, name)
+            capture = self._live(stream, name)
+            if capture is not None:
+                self._add(stream, capture, work, name, kind, given)
+                return True
             self.submitted[int(s)] = self.submitted.get(int(s), 0) + 1
             queued = self._queue(s, work)
         for tell in self.told_of_work:
-            tell(given_to(kind, given))
+            tell(graph_nodes.given_to(kind, given))
         self._begin_work(None if queued is not None else work)
         return False
 
     def spoil(self, s: int, work: Callable[[], None]) -> None:
         """Let a stream do work that no call has asked for, if it is not captured and work waits at all."""
-        if s in LEGACY or self._stream(s).capture is None:
+        if self._stream(s).capture is None:
             self._queue(s, work)
 
     def busy(self) -> bool:
@@ -632,15 +587,14 @@ class SimulatedDevice:
     def meet(self, streams: Sequence[int]) -> None:
         """What the streams of a collective do next comes after what each was given: on a GPU its ranks wait as they
         run. Streams of several captures can't: their graphs are launched one after the other here."""
-        found = [None if s in LEGACY else self._stream(s) for s in streams]
-        captured = [stream for stream in found if stream is not None and stream.capture is not None]
-        if len({stream.capture for stream in captured}) > 1 or 0 < len(captured) < len(found):
+        captured = [stream for stream in map(self._stream, streams) if stream.capture is not None]
+        if len({stream.capture for stream in captured}) > 1 or 0 < len(captured) < len(streams):
             raise NotImplementedError('the simulated device lets ranks meet in one capture, or outside of any')
         after = frozenset().union(*(stream.after for stream in captured))
         for stream in captured:
             stream.after = after
         if self.queue is not None and not captured:
-            self.queue.join([self._line(s) for s in streams])
+            self.queue.join([self._stream(s) for s in streams])
 
     def launch_host_func(self, s: int, fn: Callable[[], None]) -> bool:
         """``cudaLaunchHostFunc``: a host node in a capture, otherwise run at once."""
@@ -665,7 +619,7 @@ class SimulatedDevice:
         """``cudaDeviceSynchronize``: loses captures with a stream of the device, from any thread, in every mode."""
         with self._lock:
             here = self.get_device()
-            there = [c for c in self.captures if any(self._member(s).device == here for s in c.streams)]
+            there = [c for c in self.captures if any(s.device == here for s in c.streams)]
             if there:
                 answer = row(Operation.DEVICE_SYNCHRONIZE, Target.NONE)[0](Mode.RELAXED, False)
                 self._fail(answer.code, 'deviceSynchronize', there)
@@ -700,25 +654,24 @@ class SimulatedDevice:
         stream.after = _nodes_of(capture.graph, after, 'streamUpdateCaptureDependencies')
 
     def _begin(self, s: int, mode: Mode, graph: GraphDefinition | None) -> None:
-        if s in LEGACY:
+        stream = self._stream(s)
+        if stream.legacy:
             self._legacy('beginCapture')
             self._fail(Code.cudaErrorStreamCaptureUnsupported, 'beginCapture')
-        stream = self._stream(s)
         if stream.capture is not None:
             self._fail(Code.cudaErrorIllegalState, 'beginCapture')
         self._captures_opened += 1
         to = GraphDefinition(self._handle()) if graph is None else graph
         capture = SimulatedCapture(self._captures_opened, s, Mode(mode), threading.get_ident(), to)
         self.captures.append(capture)
-        self._enter(stream, s, capture)
+        self._enter(stream, capture)
         stream.after = frozenset()
 
     def end_capture(self, s: int) -> int:
         """``cudaStreamEndCapture``: return the graph's handle, which :meth:`capture_info` has told before."""
-        if s in LEGACY:
-            self._legacy('endCapture')
-            self._fail(Code.cudaErrorIllegalState, 'endCapture')
         stream = self._stream(s)
+        if stream.legacy:
+            self._legacy('endCapture')
         capture = stream.capture
         if capture is None:
             self._fail(Code.cudaErrorIllegalState, 'endCapture')
@@ -736,11 +689,8 @@ class SimulatedDevice:
     def _ending(self, origin: SimulatedStream, capture: SimulatedCapture) -> Code:
         if capture.status is CaptureStatus.INVALIDATED:
             return Code.cudaErrorStreamCaptureInvalidated
-        joined = _ancestors(origin.after)
-        left = set(capture.orphans)
-        for s in capture.streams:
-            left |= self._stream(s).after
-        if not left <= joined:
+        left = capture.orphans.union(*(stream.after for stream in capture.streams))
+        if not left <= with_all_before(origin.after).keys():
             return Code.cudaErrorStreamCaptureUnjoined
         if capture.mode is not Mode.RELAXED and capture.thread != threading.get_ident():
             return Code.cudaErrorStreamCaptureWrongThread
@@ -749,8 +699,7 @@ class SimulatedDevice:
     def _release(self, capture: SimulatedCapture) -> None:
         capture.status = CaptureStatus.NONE
         self.captures.remove(capture)
-        for s in capture.streams:
-            stream = self._stream(s)
+        for stream in capture.streams:
             stream.capture, stream.after = None, frozenset()
 
     # -- definitions ------------------------------------------------------------------------------------------
@@ -770,9 +719,9 @@ class SimulatedDevice:
     def node_destroy(self, node: int) -> None:
         """``cudaGraphDestroyNode``: take a node and its edges out of a graph. One that allocates keeps its nodes."""
         for graph in self.graphs.values():
-            found = next((n for n in graph.nodes if n.handle == node), None)
+            found = graph.node(node)
             if found is not None:
-                _refuse_if(allocates(graph.nodes), 'graphDestroyNode', Code.cudaErrorNotSupported)
+                _refuse_if(graph_nodes.allocates(graph.nodes), 'graphDestroyNode', Code.cudaErrorNotSupported)
                 self._whole(GraphDefinition(0, [found]))
                 graph.nodes.remove(found)
                 graph.maimed |= bool(found.bodies)
@@ -791,11 +740,11 @@ class SimulatedDevice:
         return [(a.handle, n.handle) for n in nodes for a in sorted(n.after, key=lambda a: a.handle)]
 
     def node_kind(self, g: int, node: int) -> tuple[str, str]:
-        found = next(n for n in self._graph(g).nodes if n.handle == node)
+        found = self._node(g, node)
         return found.kind, found.name
 
     def node_infos(self, g: int) -> list[NodeInfo]:
-        return [info_of(node) for node in self._graph(g).nodes]
+        return [graph_nodes.info_of(node) for node in self._graph(g).nodes]
 
     def graph_create(self) -> int:
         g = self._handle()
@@ -855,7 +804,7 @@ class SimulatedDevice:
             inside = node.inside and self._inside(node.inside.nodes)
             return {'inside': inside, 'handle': self._handle() if rename else node.handle}
 
-        return list(copies_of(nodes, changes).values())
+        return list(graph_nodes.copies_of(nodes, changes).values())
 
     def graph_destroy(self, g: int) -> None:
         """``cudaGraphDestroy``: also of the bodies of its conditional nodes, which can't be destroyed alone."""
@@ -918,7 +867,7 @@ class SimulatedDevice:
             queue = self.queue
             if queue is not None:
                 now = executable.as_now()
-                queue.launched[x] = queue.put(self._line(s), lambda: self._launch(now), [queue.launched.get(x)])
+                queue.launched[x] = queue.put(self._stream(s), lambda: self._launch(now), [queue.launched.get(x)])
         self._begin_work(None if queue is not None else lambda: self._launch(executable))
 
     def _launch(self, executable: ExecutableGraph, order: list[GraphNode] | None = None) -> None:
@@ -1040,9 +989,10 @@ class SimulatedDevice:
         _refuse_if(graph.is_body, 'graphExecUpdate')
         new = ExecutableGraph.of(graph, executable.by_priority)
         try:
-            pairs = paired(executable, new, executable.by_priority)
+            pairs = graph_nodes.paired(executable, new, executable.by_priority)
         except Refused as refused:
-            return refused.reason, 0 if refused.node is None else refused.node.handle
+            reason, node = refused.args
+            return reason, 0 if node is None else node.handle
         new.off = {pairs[n] for n in executable.off}
         new.anchors = {handle: pairs[n] for handle, n in executable.anchors.items()}
         self.executables[x] = new
@@ -1059,18 +1009,18 @@ class SimulatedDevice:
         graph = self._graph(g)
         before = {n.handle: {a.handle for a in n.after} for n in graph.nodes}
         # CUDA's documentation of both calls says so
-        _refuse_if(removed and allocates(graph.nodes), 'graphRemoveDependencies')
+        _refuse_if(removed and graph_nodes.allocates(graph.nodes), 'graphRemoveDependencies')
         for a, b in removed:
             _refuse_if(a not in before.get(b, ()), 'graphRemoveDependencies')
             before[b].discard(a)
         for a, b in added:
             _refuse_if(a not in before or b not in before or a == b or a in before[b], 'graphAddDependencies')
             before[b].add(a)
-        graph.nodes[:] = wired(graph.nodes, before)
+        graph.nodes[:] = graph_nodes.wired(graph.nodes, before)
 
     def graph_accesses(self, g: int, only: Collection[int] | None = None) -> dict[int, Touched]:
         nodes = self._graph(g).nodes
-        return {node.handle: touched(node) for node in nodes if only is None or node.handle in only}
+        return {node.handle: graph_nodes.touched(node) for node in nodes if only is None or node.handle in only}
 
     # -- single nodes -------------------------------------------------------------------------------------------
 
@@ -1094,18 +1044,16 @@ class SimulatedDevice:
 
     def _switch(self, x: int, node: int) -> tuple[ExecutableGraph, GraphNode]:
         executable, found = self._anchor(x, node)
-        _refuse_if(found.kind not in SWITCHED, 'graphNodeSetEnabled')
+        _refuse_if(found.kind not in graph_nodes.SWITCHED, 'graphNodeSetEnabled')
         return executable, found
 
     def node_info(self, g: int, node: int) -> NodeInfo:
-        return info_of(self._node(g, node))
+        return graph_nodes.info_of(self._node(g, node))
 
     def node_arguments(self, g: int, node: int) -> list[Argument]:
-        found = self._node(g, node, 'kernel')
-        if found.given is None:
-            raise CudaCallError(Code.cudaErrorNotSupported, f'the arguments of {found.name} are not known here')
-        args, typed = found.given.values['args'], found.given.values['block'] is None
-        return [argument_of(value, args, typed) for value in args]
+        given = _given(self._node(g, node, 'kernel'))
+        args, typed = given.values['args'], given.values['block'] is None
+        return [graph_nodes.argument_of(value, args, typed) for value in args]
 
     def node_priority(self, g: int, node: int) -> int:
         return self._node(g, node, 'kernel').priority
@@ -1114,10 +1062,8 @@ class SimulatedDevice:
         return Aim(self, g, node, self.node_arguments(g, node))
 
     def _give(self, found: GraphNode, **values: Any) -> Change:
-        old, work = found.given, found.work
-        if old is None:
-            raise CudaCallError(Code.cudaErrorNotSupported, f'the arguments of {found.name} are not known here')
-        new = old.but(**values)
+        old, work = _given(found), found.work
+        new = replace(old, values={**old.values, **values})
         _refuse_if(not old.fits(old.values, new.values), f'{found.name}: another kind of memory than before')
         found.given, found.work = new, new.work()
 
@@ -1130,13 +1076,15 @@ class SimulatedDevice:
         self, g: int, node: int, grid: Sequence[int], block: Sequence[int], shared: int, args: Sequence[bytes]
     ) -> Change:
         found, arguments = self._node(g, node, 'kernel'), self.node_arguments(g, node)
-        old = () if found.given is None else found.given.values['args']
+        old = _given(found).values
         _refuse_if(
             len(args) != len(arguments) or any(len(a) != len(b.data) for a, b in zip(args, arguments)),
             'graphKernelNodeSetParams',
         )
-        new = tuple(decoded(value, argument, data) for value, argument, data in zip(old, arguments, args))
-        if found.given is not None and found.given.values['block'] is None:
+        new = tuple(
+            graph_nodes.decoded(value, argument, data) for value, argument, data in zip(old['args'], arguments, args)
+        )
+        if old['block'] is None:
             return self._give(found, args=new)
         return self._give(found, grid=tuple(grid), block=tuple(block), shared=shared, args=new)
 
@@ -1167,9 +1115,9 @@ class SimulatedDevice:
         assert old is not None
         new = ExecutableGraph.of(self._graph(child))
         try:
-            paired(old, new)
+            graph_nodes.paired(old, new)
         except Refused as refused:
-            raise CudaCallError(Code.cudaErrorGraphExecUpdateFailure, refused.reason) from None
+            raise CudaCallError(Code.cudaErrorGraphExecUpdateFailure, refused.args[0]) from None
         return new
 
     def node_take(self, x: int, source: int, g: int, node: int) -> None:
@@ -1204,8 +1152,14 @@ def _found(held: Mapping[int, Thing], handle: int, call: str, code: Code = Code.
         raise CudaCallError(code, call) from None
 
 
+def _given(node: GraphNode) -> Given:
+    if node.given is None:
+        raise CudaCallError(Code.cudaErrorNotSupported, f'the arguments of {node.name} are not known here')
+    return node.given
+
+
 def _refuse_copies(nodes: Iterable[GraphNode], call: str) -> None:
-    _refuse_if(any(n.kind in NOT_COPIED for n in nodes), call, Code.cudaErrorNotSupported)
+    _refuse_if(any(n.kind in graph_nodes.NOT_COPIED for n in nodes), call, Code.cudaErrorNotSupported)
 
 
 def _stamp(event: SimulatedEvent) -> None:
@@ -1223,17 +1177,6 @@ def _nodes_of(graph: GraphDefinition, handles: Sequence[int], call: str) -> froz
     known = {n.handle: n for n in graph.nodes}
     _refuse_if(not known.keys() >= set(handles), call)
     return frozenset(known[handle] for handle in handles)
-
-
-def _ancestors(nodes: Iterable[GraphNode]) -> set[GraphNode]:
-    seen: set[GraphNode] = set()
-    stack = list(nodes)
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            stack.extend(node.after)
-    return seen
 
 
 def _dot(graph: GraphDefinition, indent: str = '  ') -> list[str]:

@@ -52,21 +52,14 @@ class Line:
     blocking: bool = True
     legacy: bool = False
     last: QueuedOperation | None = None
-
-
-@dataclass(eq=False)
-class _Around:
-    """What orders the blocking streams of a device with its legacy stream."""
-
-    line: Line
-    #: The last operation of each blocking stream since the legacy stream's last one.
+    #: Of a legacy stream: the last operation of each blocking stream of the device since its own last one.
     tips: dict[Line, QueuedOperation] = field(default_factory=dict)
 
 
 class Queue:
     """The operations of a machine that wait. ``lock`` is the device's, over all that verbs know."""
 
-    def __init__(self, seed: int, lock: Any) -> None:
+    def __init__(self, seed: int, lock: Any, legacy: Callable[[int], Line]) -> None:
         self._random = random.Random(f'late {seed}')
         self._lock = lock
         self._turn = Lock()
@@ -74,7 +67,8 @@ class Queue:
         self._pending: dict[QueuedOperation, None] = {}
         #: What has begun to run and has not ended: launches, between whose nodes other work may run.
         self._begun: list[QueuedOperation] = []
-        self._devices: dict[int, _Around] = {}
+        #: The legacy stream of a device.
+        self.legacy = legacy
         self._given = 0
         self._later: deque[Callable[[], None]] = deque()
         #: The last launch of each executable graph: they take turns.
@@ -82,34 +76,21 @@ class Queue:
 
     # -- giving -----------------------------------------------------------------------------------------------
 
-    def legacy(self, device: int) -> Line:
-        """The line of a device's legacy stream."""
-        return self._of(device).line
-
-    def _of(self, device: int) -> _Around:
-        with self._lock:
-            found = self._devices.get(device)
-            if found is None:
-                found = self._devices[device] = _Around(Line(device, legacy=True))
-            return found
-
     def put(self, line: Line, run: Callable[[], None], after: Iterable[QueuedOperation | None] = ()) -> QueuedOperation:
         """Give a stream an operation, which also comes after those of ``after``."""
         with self._lock:
-            around = self._of(line.device)
-            before = [line.last, *after]
-            if line.legacy:
-                before += around.tips.values()
-                around.tips.clear()
-            elif line.blocking:
-                before.append(around.line.last)
+            legacy = self.legacy(line.device)
+            before = [*self.ends(line), *after]
+            line.tips.clear()
+            if line.blocking:
+                before.append(legacy.last)
             self._given += 1
             made = QueuedOperation(
                 line, self._given, run, tuple(one for one in before if one is not None and not one.done)
             )
             line.last = made
             if line.blocking and not line.legacy:
-                around.tips[line] = made
+                legacy.tips[line] = made
             self._pending[made] = None
             return made
 
@@ -147,8 +128,7 @@ class Queue:
     def ends(self, line: Line) -> list[QueuedOperation | None]:
         """What synchronising a stream waits for: of the legacy one the blocking streams, too."""
         with self._lock:
-            tips = self._of(line.device).tips.values() if line.legacy else ()
-            return [line.last, *tips]
+            return [line.last, *line.tips.values()]
 
     def pending(self, device: int) -> list[QueuedOperation]:
         """All that a device has to do."""
@@ -159,14 +139,18 @@ class Queue:
         """Run these, and all that they come after. In a finalizer, or in an operation that is running: nothing."""
         if self._nested():
             return
+        self._take_turn(lambda: self._chosen(targets))
+        self._do_later()
+
+    def _take_turn(self, choose: Callable[[], list[QueuedOperation]]) -> None:
+        """Run what is chosen once nobody else runs anything."""
         with self._turn:
             self._mine.runs = True
             try:
-                for one in self._chosen(targets):
+                for one in choose():
                     self._do(one)
             finally:
                 self._mine.runs = False
-        self._do_later()
 
     def finish(self) -> None:
         """Run everything."""
@@ -178,16 +162,14 @@ class Queue:
         """Whether all of these are done."""
         asked = [one for one in targets if one is not None and not one.done]
         if asked and not self._nested() and self._random.random() < 0.5:
-            with self._turn:
-                self._mine.runs = True
-                try:
-                    with self._lock:
-                        order = self._shuffled(self._with_all_before(asked))
-                    for one in order[: self._random.randint(1, max(len(order), 1))]:
-                        self._do(one)
-                finally:
-                    self._mine.runs = False
+            self._take_turn(lambda: self._some_of(asked))
         return all(one.done for one in asked)
+
+    def _some_of(self, asked: list[QueuedOperation]) -> list[QueuedOperation]:
+        """The first of what these come after."""
+        with self._lock:
+            order = self._shuffled(with_all_before(asked))
+            return order[: self._random.randint(1, max(len(order), 1))]
 
     def after_all(self, call: Callable[[], None]) -> None:
         """Run everything, then make the call: at once, or where that can't be, at the next occasion."""
@@ -235,29 +217,19 @@ class Queue:
     def _chosen(self, targets: Iterable[QueuedOperation | None]) -> list[QueuedOperation]:
         """What to run, in order: none, some or all of the others beside what is needed."""
         with self._lock:
-            needed = self._with_all_before(one for one in targets if one is not None and not one.done)
+            needed = with_all_before(one for one in targets if one is not None and not one.done)
             if not needed:
                 return []
             others: list[QueuedOperation] = []
             drawn = self._random.randrange(3)
             if drawn:
                 others = [one for one in self._pending if drawn == 2 or self._random.random() < 0.5]
-            return self._shuffled(self._with_all_before([*needed, *others]))
-
-    @staticmethod
-    def _with_all_before(operations: Iterable[QueuedOperation]) -> dict[QueuedOperation, None]:
-        found: dict[QueuedOperation, None] = {}
-        stack = list(operations)
-        while stack:
-            one = stack.pop()
-            if one not in found and not one.done:
-                found[one] = None
-                stack.extend(one.after)
-        return found
+            return self._shuffled(with_all_before([*needed, *others]))
 
     def _shuffled(self, operations: dict[QueuedOperation, None]) -> list[QueuedOperation]:
-        """An order in which each comes after what it comes after: by chance, or one stream before another."""
-        before = {one: [a for a in one.after if not a.done] for one in sorted(operations, key=lambda one: one.number)}
+        """An order of what is not done, in which each comes after what it comes after: by chance, or by streams."""
+        left = sorted((one for one in operations if not one.done), key=lambda one: one.number)
+        before = {one: [a for a in one.after if not a.done] for one in left}
         by_line = self._random.random() < 0.5
         weights: dict[Line, float] = {}
 
@@ -268,6 +240,18 @@ class Queue:
             return at
 
         return any_order(before, choose)
+
+
+def with_all_before(things: Iterable[Thing]) -> dict[Thing, None]:
+    """These things and all that they come after, by ``after`` of each."""
+    found: dict[Thing, None] = {}
+    stack: list[Any] = list(things)
+    while stack:
+        one = stack.pop()
+        if one not in found:
+            found[one] = None
+            stack.extend(one.after)
+    return found
 
 
 def any_order(before: Mapping[Thing, Collection[Thing]], choose: Callable[[list[Thing]], int]) -> list[Thing]:
