@@ -6,20 +6,26 @@ that the program does the same whenever it is made.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import random
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import capturekit as ck
-from tests.ledger.outcomes import noted
+from capturekit import simulated
+from tests.benchmarks.machine import machine
+from tests.ledger.outcomes import decide_without_times, noted
+from tests.packages import apart
 from tests.packages.compare import EQUAL, NEAR, WRONG, Found, Leaf, compare, leaves
-from tests.packages.registry import Draw, Program, itself
+from tests.packages.registry import Draw, Program, itself, load
 
 Row = dict[str, Any]
 #: So many calls are compared, so many more are made before any is timed, and so many are timed.
@@ -186,3 +192,35 @@ def how(graphed: Any, said: list[str]) -> Row:
         'reason': ' '.join(reason.split()),
         'launches': sum(variant.launches for variant in variants),
     }
+
+
+@dataclass(frozen=True)
+class Judging:
+    """How the programs of a package are judged.
+
+    ``library``: 'cupy', 'numpy', or 'simulated' for the simulated CuPy. ``always``: launch what can be launched,
+    however long that takes.
+    """
+
+    package: str
+    library: str
+    timed: bool = True
+    always: bool = False
+
+    def __call__(self, name: str) -> Row:
+        """What becomes of a program, and on what it ran."""
+        warnings.simplefilter('ignore')
+        if self.always:
+            decide_without_times()
+        if self.library == 'simulated':
+            simulated.install()
+        cp = importlib.import_module('numpy' if self.library == 'numpy' else 'cupy')
+        (one,) = (one for one in load()[self.package] if one.name == name)
+        return {'machine': machine(cp, self.package), **judge(one, cp, self.timed)}
+
+    def rows(self, names: list[str], timeout: float = 120) -> Iterator[Row]:
+        """What becomes of each of these programs, as it comes. This process may have used CUDA, which nobody can use
+        after a fork.
+        """
+        for name, row in apart.rows(names, self, timeout=timeout, how='forkserver'):
+            yield {'package': self.package, 'program': name, **row}
