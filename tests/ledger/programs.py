@@ -92,7 +92,7 @@ def of_random(gpu: bool, count: int) -> Iterator[Line]:
 
 
 def of_packages(gpu: bool, _count: int) -> Iterator[Line]:
-    """Those on public packages, each in a process of its own."""
+    """Those on public packages, each package's in a process of its own."""
     for package, programs in load().items():
         names = [one.name for one in programs]
         try:

@@ -1,4 +1,4 @@
-"""All programs, each in a process of its own: ``python -m tests.packages``."""
+"""All programs, those of each package in a process of their own: ``python -m tests.packages``."""
 
 from __future__ import annotations
 
