@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 
 from tests.benchmarks import __main__ as command
-from tests.benchmarks import graphed, graphs, peaks, peers, timing, wild, workloads
-from tests.benchmarks.peers import Peers
+from tests.benchmarks import graphed, graphs, peaks, timing, wild, workloads
 from tests.benchmarks.timing import Line
-from tests.benchmarks.workloads import CheckFailed, Way, largest_error, lines
+from tests.benchmarks.workloads import CheckFailed, Gelu, Way, largest_error, lines
 
 pytestmark = pytest.mark.slow
 
 #: The parts of each table, and how many ways of CuPy's each program has at least.
 PARTS = {
-    'workloads': (['training', 'classifier', 'dsp', 'solver'], 7),
+    'workloads': (['gelu', 'training', 'classifier', 'stencil', 'dsp', 'solver'], 7),
     'peers': (['gelu', 'heat', 'options', 'attention', 'training', 'sum'], 7),
     'lanes': (['net', 'ensemble', 'attention', 'folds', 'solves', 'spectra', 'summaries', 'copies', 'filters', 'chains',
                'plates', 'large'], 1),
@@ -68,12 +67,12 @@ def test_relaning_and_rebinding(sim: Any, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_wrong_way_is_an_error_and_the_others_go_on(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    ways = Peers.ways
+    ways = Gelu.ways
 
     def broken() -> Way:
         raise ValueError('no such kernel')
 
-    def one_wrong(self: Peers) -> dict[str, Any]:
+    def one_wrong(self: Gelu) -> dict[str, Any]:
         found = ways(self)
 
         def wrong() -> Way:
@@ -82,12 +81,11 @@ def test_a_wrong_way_is_an_error_and_the_others_go_on(sim: Any, monkeypatch: pyt
 
         return {**found, 'graphed': wrong, 'graph': broken}
 
-    monkeypatch.setattr(Peers, 'ways', one_wrong)
-    (workload,) = peers.parts(sim, small=True)['gelu']()
-    found = {line.name: line.error for line in lines(sim, workload, timed=False) if line.error}
-    assert found.keys() == {'GELU 1 x 3 x 8 x 8: graphed / eager', 'GELU 1 x 3 x 8 x 8: graph / eager'}
-    assert found['GELU 1 x 3 x 8 x 8: graphed / eager'].startswith('CheckFailed: off by 0.00')
-    assert found['GELU 1 x 3 x 8 x 8: graph / eager'] == 'ValueError: no such kernel'
+    monkeypatch.setattr(Gelu, 'ways', one_wrong)
+    found = {line.name: line.error for line in lines(sim, Gelu(sim, (2, 3)), timed=False) if line.error}
+    assert found.keys() == {'GELU (2, 3): graphed / eager', 'GELU (2, 3): graph / eager'}
+    assert found['GELU (2, 3): graphed / eager'].startswith('CheckFailed: off by 0.00')
+    assert found['GELU (2, 3): graph / eager'] == 'ValueError: no such kernel'
     with pytest.raises(CheckFailed, match='shape'):
         largest_error('y', np.zeros((2, 1)), np.ones(2))
     assert largest_error('y', np.array([1, np.nan]), np.ones(2)) == np.inf

@@ -7,10 +7,8 @@ import json
 import statistics
 import subprocess
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,12 +74,6 @@ def recorders(cp: Any, operations: Callable[[], None], issue: dict[str, list[flo
     }
 
 
-def repeated(cp: Any, x: Any, count: int) -> None:
-    """So many operations in place."""
-    for _ in range(count):
-        cp.add(x, 1, x)
-
-
 def recording(cp: Any, count: int = 1000) -> Iterator[Line]:
     """Recording 1,000 operations, from opening the capture to the graph that can be launched."""
     x = cp.arange(1024, dtype='f4')
@@ -91,6 +83,10 @@ def recording(cp: Any, count: int = 1000) -> Iterator[Line]:
         y = x
         for _ in range(count):
             y = y + 1
+
+    def in_place() -> None:
+        for _ in range(count):
+            cp.add(x, 1, x)
 
     def forked() -> None:
         main = cp.cuda.get_current_stream()
@@ -105,7 +101,7 @@ def recording(cp: Any, count: int = 1000) -> Iterator[Line]:
 
     for name, operations, target in (
         ('operations with new arrays', chain, 1.10),
-        ('operations in place', partial(repeated, cp, x, count), 1.10),
+        ('operations in place', in_place, 1.10),
         ('operations, a fork and a join every 10 of them', forked, None),
     ):
         taken: dict[str, list[float]] = {'capturekit': [], 'without lines': [], 'bare': []}
@@ -173,13 +169,16 @@ def launching(cp: Any) -> Iterator[Line]:
 def nodes(cp: Any, sizes: tuple[int, ...] = (100, 1_000, 10_000, 100_000)) -> Iterator[Line]:
     """The cost of a node by the number of nodes: recording, ending and instantiating."""
     totals: dict[str, list[float]] = {'capturekit': [], 'bare': []}
-    x = cp.zeros(64, 'f4')
     for count in sizes:
         repeats, warm = {100: (25, 3), 1_000: (15, 2), 10_000: (5, 1)}.get(count, (2, 0))
-        calls = recorders(cp, partial(repeated, cp, x, count), defaultdict(list))
-        del calls['without lines']
-        name = f'{count:,} nodes: capturekit / bare CuPy, per node'
-        line = compared(name, calls, 'capturekit', 'bare', repeats, scale=1e6 / count, warm=warm)
+        line = compared(
+            f'{count:,} nodes: capturekit / bare CuPy, per node',
+            counted(cp, count),
+            'capturekit',
+            'bare',
+            repeats,
+            warm=warm,
+        )
         for kind, value in line.medians.items():
             totals[kind].append(value)
         yield line
@@ -191,6 +190,40 @@ def nodes(cp: Any, sizes: tuple[int, ...] = (100, 1_000, 10_000, 100_000)) -> It
             target=target,
             medians={f'{count:,}': value for count, value in zip(sizes, values)},
         )
+
+
+def counted(cp: Any, count: int) -> dict[str, Callable[[], float]]:
+    """Two ways to a graph of ``count`` operations in place, which return the seconds of a node."""
+    add, x, runtime = cp.add, cp.zeros(64, 'f4'), cp.cuda.runtime
+    add(x, 1, x)
+
+    def operations() -> None:
+        for _ in range(count):
+            add(x, 1, x)
+
+    def guarded() -> float:
+        start = now()
+        with ck.capture() as cap:
+            operations()
+        taken = now() - start
+        assert cap.recording.node_count == count
+        cap.graph.close()
+        return taken / count
+
+    def bare() -> float:
+        start = now()
+        stream = cp.cuda.Stream(non_blocking=True)
+        with stream:
+            runtime.streamBeginCapture(stream.ptr, runtime.streamCaptureModeRelaxed)
+            operations()
+            graph = runtime.streamEndCapture(stream.ptr)
+            handle = runtime.graphInstantiate(graph)
+        taken = now() - start
+        runtime.graphExecDestroy(handle)
+        runtime.graphDestroy(graph)
+        return taken / count
+
+    return {'capturekit': guarded, 'bare': bare}
 
 
 # -- that the calls to CUDA are watched --------------------------------------------------------------------------
@@ -217,7 +250,9 @@ def watching(cp: Any, count: int = 1000) -> Iterator[Line]:
     """Recording, a capture, and an operation outside of captures; each without and with a watch."""
     x = cp.arange(1024, dtype='f4')
 
-    operations = partial(repeated, cp, x, count)
+    def operations() -> None:
+        for _ in range(count):
+            cp.add(x, 1, x)
 
     def recording(watch: bool) -> float:
         with ck.capture(watch=watch, lines=False) as cap:

@@ -12,13 +12,16 @@ from typing import Any
 
 import numpy as np
 
+import capturekit as ck
 from tests.benchmarks.one_stream import Program, one_after_the_other, programs
-from tests.benchmarks.timing import Line, in_medians, in_milliseconds, recorded
+from tests.benchmarks.timing import Line, in_turn, medians, no_garbage_collection, recorded
 
 #: At most so much of the time by hand at the best, and of the time on one lane.
 OF_HAND, OF_ONE = 0.95, 1.02
 ROUNDS = 9
 LANES = (2, 4, 8, 16, 32)
+#: One timing takes at least this long, in seconds.
+LEAST = 2e-3
 
 
 def parts(cp: Any, small: bool, timed: bool) -> dict[str, Callable[[], Iterator[Line]]]:
@@ -76,8 +79,8 @@ def check(cp: Any, way: str, found: list[Any], wanted: list[Any]) -> None:
 
 
 def compared(cp: Any, program: Program, graphs: dict[str, Any], about: Any) -> Iterator[Line]:
-    calls = {name: in_milliseconds(cp, graph.launch) for name, graph in graphs.items()}
-    found = in_medians(ROUNDS, calls)
+    with no_garbage_collection():
+        found = medians(in_turn(ROUNDS, {name: back_to_back(cp, graph) for name, graph in graphs.items()}))
     one, auto = found['one lane'], found['found']
     best = min((name for name in found if name.isdigit()), key=found.__getitem__)
     figures = {'one lane': one, f'{best} lanes by hand': found[best], 'found': auto}
@@ -89,3 +92,20 @@ def compared(cp: Any, program: Program, graphs: dict[str, Any], about: Any) -> I
         note=f'{about.in_short}; {about.times or about.untimed}',
     )
     yield Line(f'{program.title}: found / by hand', auto / found[best], OF_HAND, figures)
+
+
+def back_to_back(cp: Any, graph: ck.Graph) -> Callable[[], float]:
+    """A function that returns the seconds of one launch, of as many in a row as take some milliseconds."""
+    start, end = cp.cuda.Event(), cp.cuda.Event()
+
+    def run(count: int) -> float:
+        start.record()
+        for _ in range(count):
+            graph.launch()
+        end.record()
+        end.synchronize()
+        return float(cp.cuda.get_elapsed_time(start, end)) * 1e-3
+
+    run(1)
+    count = max(1, min(50, int(LEAST / max(run(1), 1e-6))))
+    return lambda: run(count) / count

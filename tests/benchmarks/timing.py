@@ -85,14 +85,6 @@ def medians(samples: dict[str, list[float]], scale: float = 1e6) -> dict[str, fl
     return {name: statistics.median(values) * scale for name, values in samples.items()}
 
 
-def in_medians(
-    repeats: int, calls: dict[str, Callable[[], float]], *, scale: float = 1e6, warm: int = 2
-) -> dict[str, float]:
-    """The medians of what calls return that are made in turn, while nothing is collected."""
-    with no_garbage_collection():
-        return medians(in_turn(repeats, calls, warm), scale)
-
-
 def compared(
     name: str,
     calls: dict[str, Callable[[], float]],
@@ -105,7 +97,8 @@ def compared(
     **about: Any,
 ) -> Line:
     """The line of two ways to do a thing, with the medians of all."""
-    found = in_medians(repeats or REPEATS, calls, scale=scale, warm=warm)
+    with no_garbage_collection():
+        found = medians(in_turn(repeats or REPEATS, calls, warm), scale)
     return Line(name, found[one] / found[other], medians=found, **about)
 
 
@@ -137,28 +130,3 @@ def batch(
         return taken / count
 
     return timed
-
-
-#: One timing takes at least so many seconds: calls are repeated until it does, but not more often than so.
-LEAST, MOST_CALLS = 4e-3, 2_000
-
-
-def in_milliseconds(cp: Any, call: Callable[[], Any], wait: Callable[[], Any] = lambda: None) -> Callable[[], float]:
-    """A function that returns the seconds of one call, the device's work included: of so many in a row that they take
-    some milliseconds together. ``wait`` waits for calls that have not reached the device yet.
-    """
-
-    def run(count: int) -> float:
-        cp.cuda.runtime.deviceSynchronize()
-        start = now()
-        for _ in range(count):
-            call()
-        wait()
-        cp.cuda.runtime.deviceSynchronize()
-        return now() - start
-
-    count = 1
-    run(4)  # importing other libraries may have changed what a recording depends on
-    while run(count) < LEAST and count < MOST_CALLS:
-        count *= 2
-    return lambda: run(count) / count

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import capturekit as ck
-from tests.benchmarks.timing import Line, in_medians, in_milliseconds
+from tests.benchmarks.timing import Line, in_turn, medians, no_garbage_collection, now
 
 Array = NDArray[Any]
 Function = Callable[..., Any]
@@ -140,6 +140,44 @@ def fetched(results: Results) -> Results:
 def states(fn: Any) -> str:
     """What became of a graphed function: ``recorded``, or why not."""
     return ', '.join(f'{variant.state}{": " * bool(variant.reason)}{variant.reason}' for variant in fn.variants)
+
+
+# -- GELU, the tanh form: nine elementwise operations on one array ------------------------------------------------
+
+
+class Gelu(Workload):
+    tolerance = 2e-6
+
+    def __init__(self, cp: Any, shape: tuple[int, ...]) -> None:
+        super().__init__(cp, f'GELU {shape}', np.random.default_rng(0).standard_normal(shape, dtype='f4'))
+
+    def function(self, xp: Any) -> Function:
+        return lambda x: 0.5 * x * (1 + xp.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+
+
+# -- ten steps of the heat equation: five points, in place between two plates -------------------------------------
+
+
+class Stencil(Workload):
+    tolerance = 1e-5
+    steps = 10
+
+    def __init__(self, cp: Any, side: int) -> None:
+        plate = np.zeros((side, side), 'f4')
+        plate[0] = 100
+        plate[side // 3 : side // 2, side // 4 : side // 2] = 50
+        super().__init__(cp, f'heat equation, {side} x {side}, {self.steps} steps', plate, plate)
+
+    def function(self, _xp: Any) -> Function:
+        def heat(u: Any, v: Any) -> None:
+            for old, new in [(u, v), (v, u)] * (self.steps // 2):
+                around = old[:-2, 1:-1] + old[2:, 1:-1] + old[1:-1, :-2] + old[1:-1, 2:]
+                new[1:-1, 1:-1] = old[1:-1, 1:-1] + 0.2 * (around - 4 * old[1:-1, 1:-1])
+
+        return heat
+
+    def results(self, args: tuple[Any, ...], _out: Any) -> Results:
+        return {'u': args[0]}
 
 
 # -- a chain of signal processing: filtered by FFT, cut into windowed frames, and the mean power by frequency ------
@@ -346,40 +384,144 @@ class Classifier(Workload):
         return self.results((), hidden @ w4 + b4)
 
 
-# -- conjugate gradients for Poisson's equation on a square: a number of steps, all in place -----------------------
+# -- conjugate gradients for Poisson's equation on a square --------------------------------------------------------
+
+#: The most steps, and how much smaller the residual has to become.
+MOST, GOAL = 5_000, 1e-6
 
 
-def step_of_gradients(xp: Any, x: Any, r: Any, padded: Any, rr: Any) -> Any:
-    """One step, and the next ``rr``; the direction ``p`` has zeros around."""
-    p = padded[1:-1, 1:-1]
-    q = 4 * p - padded[:-2, 1:-1] - padded[2:, 1:-1] - padded[1:-1, :-2] - padded[1:-1, 2:]
-    alpha = rr / xp.sum(p * q)
+class State:
+    """What one step hands to the next, all changed in place; the direction ``p`` has zeros around."""
+
+    def __init__(self, b: Any, make: Callable[..., Any]) -> None:
+        self.x, self.r, self.q = (make(b.shape) for _ in range(3))
+        self.padded = make((b.shape[0] + 2, b.shape[1] + 2))
+        self.p = self.padded[1:-1, 1:-1]
+        padded = self.padded
+        self.beside = padded[:-2, 1:-1], padded[2:, 1:-1], padded[1:-1, :-2], padded[1:-1, 2:]
+        self.rr, self.goal = make(()), make(())
+
+    def start(self, xp: Any, b: Any) -> None:
+        self.x[...] = 0
+        self.r[...] = b
+        self.p[...] = b
+        self.rr[...] = xp.sum(b * b)
+        self.goal[...] = self.rr * GOAL**2
+
+    def arrays(self) -> tuple[Any, ...]:
+        return self.x, self.r, self.q, self.padded, self.rr, self.goal
+
+
+def laplacian(q: Any, p: Any, up: Any, down: Any, left: Any, right: Any) -> Any:
+    """A p into q; returns p * q."""
+    q[...] = 4 * p - up - down - left - right
+    return p * q
+
+
+def descend(x: Any, r: Any, p: Any, q: Any, rr: Any, pq: Any) -> Any:
+    """Along the direction; returns r * r."""
+    alpha = rr / pq
     x += alpha * p
     r -= alpha * q
-    new = xp.sum(r * r)
+    return r * r
+
+
+def turn(p: Any, r: Any, new: Any, rr: Any) -> None:
+    """The next direction."""
     p[...] = r + new / rr * p
-    return new
 
 
-class Solver(Workload):
+def step_of_gradients(xp: Any, s: State) -> None:
+    pq = xp.sum(laplacian(s.q, s.p, *s.beside))
+    new = xp.sum(descend(s.x, s.r, s.p, s.q, s.rr, pq))
+    turn(s.p, s.r, new, s.rr)
+    s.rr[...] = new
+
+
+def right_side(side: int) -> Array:
+    at = np.arange(side)
+    return np.sin(at[:, None] * 0.7) * np.cos(at * 0.3) + 0.1
+
+
+class Fixed(Workload):
+    """A number of steps."""
+
     tolerance = 1e-8
 
     def __init__(self, cp: Any, side: int, count: int) -> None:
-        at = np.arange(side)
-        b = np.sin(at[:, None] * 0.7) * np.cos(at * 0.3) + 0.1
-        super().__init__(cp, f'conjugate gradients, {side} x {side}, {count} steps', b)
+        super().__init__(cp, f'conjugate gradients, {side} x {side}, {count} steps', right_side(side))
         self.count = count
 
     def function(self, xp: Any) -> Function:
         def solve(b: Any) -> Any:
-            x, r, padded = xp.zeros_like(b), b.copy(), xp.zeros((b.shape[0] + 2, b.shape[1] + 2))
-            padded[1:-1, 1:-1] = b
-            rr = xp.sum(b * b)
+            state = State(b, xp.zeros)
+            state.start(xp, b)
             for _ in range(self.count):
-                rr = step_of_gradients(xp, x, r, padded, rr)
-            return x
+                step_of_gradients(xp, state)
+            return state.x
 
         return solve
+
+
+class Converged(Workload):
+    """To convergence. Eagerly, and where a step is graphed, the host asks after each step; in a graph the device does.
+
+    It is judged by its residual, which NumPy works out: roundings decide after which step it is small enough.
+    """
+
+    tolerance = 1.1 * GOAL
+
+    def __init__(self, cp: Any, side: int) -> None:
+        super().__init__(cp, f'conjugate gradients, {side} x {side}, to convergence', right_side(side))
+
+    def reference(self) -> Results:
+        return {}
+
+    def error(self, found: Results, wanted: Results) -> float:
+        (b,), p = self.given, np.pad(found['x'].astype('f8'), 1)
+        q = np.empty_like(b)
+        laplacian(q, p[1:-1, 1:-1], p[:-2, 1:-1], p[2:, 1:-1], p[1:-1, :-2], p[1:-1, 2:])
+        return float(np.linalg.norm(b - q) / np.linalg.norm(b))
+
+    def ways(self) -> dict[str, Callable[[], Way]]:
+        return {
+            'eager': lambda: self.by_the_host(False), 'graph': self.by_the_device,
+            'graphed': lambda: self.by_the_host(True),
+        }  # fmt: skip
+
+    def by_the_host(self, graphed: bool) -> Way:
+        (b,) = self.arguments()
+        cp, state = self.cp, State(b, self.cp.zeros)
+
+        def plain_step() -> Any:
+            step_of_gradients(cp, state)
+            return state.rr > state.goal
+
+        graphed_step = ck.graphed(plain_step)
+        step, taken = graphed_step if graphed else plain_step, [0]
+
+        def solve() -> None:
+            state.start(cp, b)
+            taken[0] = 1
+            while step() and taken[0] < MOST:
+                taken[0] += 1
+
+        def about() -> str:
+            return f'{taken[0]} steps{", one step " + states(graphed_step) if graphed else ""}'
+
+        return Way(solve, lambda: fetched({'x': state.x}), graphed_step.clear, about)
+
+    def by_the_device(self) -> Way:
+        cp, (b,) = self.cp, self.arguments()
+        with ck.capture() as cap:
+            state, going = State(b, cp.zeros), cp.ones((), '?')
+            state.start(cp, b)
+            going.fill(True)
+            with cap.while_(going, limit=MOST) as loop:
+                step_of_gradients(cp, state)
+                cp.greater(state.rr, state.goal, out=going)
+        results, about = lambda: fetched({'x': state.x}), lambda: f'{int(loop.passes)} steps in one launch'
+        return Way(cap.graph.launch, results, cap.graph.close, about)
 
 
 Parts = dict[str, Callable[[], Iterator[Workload]]]
@@ -387,18 +529,26 @@ Parts = dict[str, Callable[[], Iterator[Workload]]]
 
 def parts(cp: Any, small: bool) -> Parts:
     """The workloads by name, each made when its turn comes; ``small``: sizes for the simulated device."""
+    shapes = ((1, 3, 8, 8), (2, 3, 8, 8)) if small else ((1, 3, 224, 224), (32, 3, 224, 224))
     image = (8, 4, 6, 12) if small else (32, 32, 64, 128)
+    side, steps = (8, 6) if small else (256, 50)
     return {
+        'gelu': lambda: (Gelu(cp, shape) for shape in shapes),
         'training': lambda: iter([Training(cp, *((4, 8, 16, 4) if small else (32, 128, 256, 16)))]),
         'classifier': lambda: (Classifier(cp, batch, *image) for batch in ((1, 2) if small else (1, 32))),
+        'stencil': lambda: (Stencil(cp, plate) for plate in ((12,) if small else (256, 2048))),
         'dsp': lambda: iter([Chain(cp, *((2, 64, 16) if small else (16, 1 << 15, 1024)))]),
-        'solver': lambda: iter([Solver(cp, *((8, 6) if small else (256, 50)))]),
+        'solver': lambda: iter([Fixed(cp, side, steps), Converged(cp, side)]),
     }
 
 
 # -- the workloads as lines ----------------------------------------------------------------------------------------
 
-ROUNDS = 15
+ROUNDS, MOST_CALLS = 15, 2_000
+#: One timing takes at least this long, in seconds: calls are repeated until it does.
+LEAST = 4e-3
+#: Calls before the first timing: importing the other libraries may have changed what a recording depends on.
+WARM = 4
 #: Further ratios: this way against that one.
 AGAINST = (
     ('graph, fused', 'graph'), ('graph, fast', 'graph'), ('graphed', 'graph'), ('graphed, fused', 'torch compile'),
@@ -425,8 +575,7 @@ def lines(cp: Any, workload: Workload, timed: bool = True) -> Iterator[Line]:
                 bad.append(line(workload, {}, name, note=f'absent: {absent}'))
             except Exception as error:
                 bad.append(line(workload, {}, name, error=f'{type(error).__name__}: {error}'.splitlines()[0]))
-        calls = {name: in_milliseconds(cp, way.call, way.wait) for name, way in good.items()} if timed else {}
-        found = in_medians(ROUNDS, calls) if 'eager' in calls else {}
+        found = compared(cp, good) if timed and 'eager' in good else {}
         for name, way in good.items():
             yield line(workload, found, name, note=f'checked; {way.about()}'.removesuffix('; '))
         yield from bad
@@ -446,3 +595,28 @@ def line(workload: Workload, found: dict[str, float], name: str, against: str = 
     if not found:
         return Line(title, **about)
     return Line(title, found[name] / found[against], medians={key: found[key] for key in (name, against)}, **about)
+
+
+def compared(cp: Any, ways: dict[str, Way]) -> dict[str, float]:
+    """Microseconds of a call of each way, the device's work included: the medians of rounds taken in turn."""
+    with no_garbage_collection():
+        return medians(in_turn(ROUNDS, {name: batched(cp, way) for name, way in ways.items()}))
+
+
+def batched(cp: Any, way: Way) -> Callable[[], float]:
+    """A function that returns the seconds of one call: of so many that they take some milliseconds together."""
+
+    def run(count: int) -> float:
+        cp.cuda.runtime.deviceSynchronize()
+        start = now()
+        for _ in range(count):
+            way.call()
+        way.wait()
+        cp.cuda.runtime.deviceSynchronize()
+        return now() - start
+
+    count = 1
+    run(WARM)
+    while run(count) < LEAST and count < MOST_CALLS:
+        count *= 2
+    return lambda: run(count) / count
