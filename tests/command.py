@@ -21,16 +21,17 @@ Way = Callable[..., Ran]
 _OF_HERE = tuple(str(path) for path in (sys.prefix, sys.base_prefix, ROOT / 'capturekit', ROOT / 'tests'))
 
 
+def python(*args: str, cwd: Path = ROOT, timeout: float = 120, **environment: str) -> Ran:
+    """Run Python in a process of its own."""
+    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get('PYTHONPATH'))))
+    here = {**os.environ, 'PYTHONPATH': paths, **environment}
+    command = [sys.executable, *args]
+    return subprocess.run(command, cwd=cwd, env=here, capture_output=True, text=True, timeout=timeout)
+
+
 def started(*args: str, cwd: Path = ROOT, **environment: str) -> Ran:
     """Run a command line in a process of its own."""
-    return subprocess.run(
-        [sys.executable, '-m', 'capturekit', *args],
-        cwd=cwd,
-        env={**os.environ, 'PYTHONPATH': str(ROOT), **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return python('-m', 'capturekit', *args, cwd=cwd, **environment)
 
 
 def called(*args: str, cwd: Path = ROOT, **environment: str) -> Ran:

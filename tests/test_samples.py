@@ -16,11 +16,7 @@ from tests.command import ROOT, Way, called
 SAMPLES = ROOT / 'samples'
 
 #: The end of each table of an experiment on the simulated device, and the picture of it.
-_TRIED = [
-    r'best: graph, .*',
-    r'results compared with one lane, eager: .*: all the same',
-    r'picture: .*svg',
-]
+_TRIED = [r'best: graph, .*', r'results compared with one lane, eager: .*: all the same', r'picture: .*svg']
 _MODELLED = 'on the simulated device; modelled .*'
 
 

@@ -1,4 +1,4 @@
-"""Random programs on two devices, run plainly and graphed: values, devices, current streams and memory have to agree.
+"""Random programs on two devices, run plainly and graphed: values, devices and current streams have to agree.
 
 Work that changes device or stream is ordered by events or by waiting, so that a program
 has no race of its own: streams that are late in any order give what streams in time do.
@@ -6,22 +6,14 @@ has no race of its own: streams that are late in any order give what streams in 
 
 from __future__ import annotations
 
-import gc
-import sys
-import warnings
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import capturekit as ck
-from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.agreement.choices import Choices
-from tests.agreement.program_runner import settled
-from tests.agreement.trying import Kind, Outcome
+from tests.agreement.program_runner import Machine, Program
+from tests.agreement.trying import Kind
 
 CALLS = 6
 OPTIONS: tuple[dict[str, Any], ...] = ({}, {}, {}, {'check': True}, {'lanes': 'auto'}, {'checks': 'later'})
@@ -46,20 +38,7 @@ CHANGING = (
 )  # fmt: skip
 
 
-@dataclass
-class DeviceProgram:
-    """A function, and for each call: the current streams of both devices, and what the caller does there before."""
-
-    source: str
-    calls: list[str]
-    options: dict[str, Any] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        calls = '\n'.join(f'# call {n}\n{call}' for n, call in enumerate(self.calls))
-        return f'{self.source.removeprefix(PRELUDE)}\n# options: {self.options}\n{calls}'
-
-
-def program(choices: Choices) -> DeviceProgram:
+def program(choices: Choices) -> Program:
     """Draw a program."""
     known: list[list[str]] = [['x'], []]
     lines = _block(choices, known, 0, 0)
@@ -73,15 +52,18 @@ def program(choices: Choices) -> DeviceProgram:
         before = choices.pick(('', 'K[{d}] *= 0.5', 'K[{d}][...] = LOG[{d}][{n}] + {n}', 'R[{d}].seed({n})'))
         work = [f'LOG[{d}][{n}] = K[{d}]\n{before.format(d=d, n=n)}' for d in (0, 1)]
         calls.append(_call(order[n], work, numbers.replace('n', str(n)), n))
-    return DeviceProgram(f'{PRELUDE}\ndef fn(x, n):\n{body}\n', calls, choices.pick(OPTIONS))
+    source = f'{PRELUDE}\ndef fn(x, n):\n{body}\nf = over(fn)\n'
+    return Program(source, [*calls, 'NEXT = R[0].random_sample(2)\nat_home()'], True, choices.pick(OPTIONS))
 
 
 def _call(stream: int, work: list[str], number: str, n: int) -> str:
     """The source of one call: nobody waits, but where other streams become current."""
-    lines = ['Device(0).synchronize()', 'with Device(1):', '    Device().synchronize()', f'    S[1][{stream}].use()']
+    lines = ['cp.cuda.Device(0).use()', 'cp.cuda.Device(0).synchronize()', 'with cp.cuda.Device(1):']
+    lines += ['    cp.cuda.Device().synchronize()', f'    S[1][{stream}].use()']
     lines += [*[f'    {line}' for line in work[1].splitlines()], f'with S[0][{stream}]:']
     lines += [f'    {line}' for line in (*work[0].splitlines(), f'x = cp.arange(4.0) + {n % 3}')]
-    return '\n'.join([*lines, '    try:', f'        r = over(x, {number})', '    finally:', '        now()'])
+    lines += ['    try:', f'        r = settled(False, f, x, {number})', '    finally:', '        now()']
+    return '\n'.join([*lines, 'SEEN.append((r, [one.device.id for one in r[:-1]]))'])
 
 
 def _block(choices: Choices, known: list[list[str]], device: int, depth: int) -> list[str]:
@@ -126,89 +108,8 @@ def _elsewhere(choices: Choices, known: list[list[str]], depth: int) -> list[str
     return [f'with Over({device}, {text}, {how!r}):', *[f'    {one}' for one in inner]]
 
 
-# -- running ------------------------------------------------------------------------------------------------------
-
-
-def ran(one: DeviceProgram, graphed: bool, seed: int, late: bool) -> tuple[list[str], int]:
-    """What a caller sees of each call, of the arrays and the memory at the end; and how many calls were launched."""
-    install(SimulatedDevice(seed, devices=2), late=late)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore')
-            return _ran(one, graphed, sys.modules['cupy'])
-    finally:
-        uninstall()
-
-
-def _ran(one: DeviceProgram, graphed: bool, cp: Any) -> tuple[list[str], int]:
-    names: dict[str, Any] = {}
-    exec(compile(one.source, 'device_program.py', 'exec'), names)
-    over: Any = ck.graphed(names['fn'], **one.options) if graphed else names['fn']
-    seen: list[str] = []
-    results: list[Any] = []
-
-    def now() -> None:
-        current = [ours.index(cp.cuda.get_current_stream(device)) for device, ours in enumerate(names['S'])]
-        seen.append(f'{cp.cuda.runtime.getDevice()} {current}')
-
-    names.update(over=partial(settled, False, over), Device=cp.cuda.Device, LOG=[], now=now)
-    for device in (0, 1):
-        with cp.cuda.Device(device):
-            names['LOG'].append(cp.zeros((CALLS, 4)))
-    for call in one.calls:
-        cp.cuda.Device(0).use()
-        try:
-            exec(call, names)
-            results.append(names.pop('r'))
-        except (KeyError, NameError, UnboundLocalError) as error:
-            results.append(type(error).__name__)
-    cp.cuda.Device(0).use()
-    for device in (0, 1):
-        cp.cuda.Device(device).synchronize()
-    seen += [_shown(cp, result) for result in (*results, names['K'], names['LOG'], names['R'][0].random_sample(2))]
-    launched = sum(variant.launches for variant in getattr(over, 'variants', ()))
-    with suppress(AttributeError):
-        over.clear()
-    del over, results
-    names.clear()
-    gc.collect()
-    return [*seen, *[_used(cp, device) for device in (0, 1)]], launched
-
-
-def _shown(cp: Any, value: Any) -> str:
-    if isinstance(value, cp.ndarray):
-        with cp.cuda.Device(value.device.id):
-            return f'device {value.device.id}: {value.get().tolist()}'
-    return str([_shown(cp, one) for one in value]) if isinstance(value, list) else repr(value)
-
-
-def _used(cp: Any, device: int) -> str:
-    with cp.cuda.Device(device):
-        cp.cuda.Stream.null.use()
-        return f'device {device} has {cp.get_default_memory_pool().used_bytes()} bytes in use'
-
-
-def difference(one: DeviceProgram, seeds: tuple[int, ...] = (1, 2)) -> tuple[str, int]:
-    """The first difference, in words, or ''; and how many calls were launched."""
-    wanted, _ = ran(one, False, 0, False)
-    for seed in seeds:
-        if ran(one, False, seed, True)[0] != wanted:
-            return '', -1  # it has a race of its own
-    launched = 0
-    for seed, late in ((0, False), *((seed, True) for seed in seeds)):
-        found, launched = ran(one, True, seed, late)
-        for number, (mine, theirs) in enumerate(zip(wanted, found)):
-            if mine != theirs:
-                return f'seed {seed}, late {late}, sight {number}: {mine}; graphed: {theirs}', launched
-    return '', launched
-
-
 @contextmanager
-def kind(_there: bool = False, seeds: tuple[int, ...] = (1, 2)) -> Iterator[Kind]:
-    """These programs, on the simulated device."""
-
-    def run(_choices: Choices, one: DeviceProgram, _number: int) -> Outcome:
-        found, launched = difference(one, seeds)
-        return Outcome(found, Counter(launched=max(launched, 0), raced=int(launched < 0)))
-
-    yield Kind(program, run, 'devices ', 60)
+def kind(there: bool = False) -> Iterator[Kind]:
+    """These programs, on the CuPy that is there or on a simulated one."""
+    with Machine(there) as machine:
+        yield Kind(program, lambda _choices, one, _number: machine.compared(one), 'devices ', 60)

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.agreement import simulated_machine, topology_machine
-from tests.agreement.programs import LEGACY, MODES, OPS, Program, Step, random_program
+from tests.agreement.programs import Program, random_program
 from tests.examples import examples
 
 TRACES = Path(__file__).parents[1] / 'data' / 'driver_traces.json.gz'
@@ -72,38 +70,10 @@ def test_both_agree_with_recorded_traces_of_the_driver(part: int, traces: Any) -
         compare(program, ancestors(trace['answers']), topology_machine.run(program), 'the topology')
 
 
-@st.composite
-def programs(draw: st.DrawFn) -> Program:
-    """Programs for hypothesis to shrink."""
-    blocking = draw(st.lists(st.booleans(), min_size=1, max_size=5))
-    events = draw(st.integers(1, 5))
-    streams = st.integers(0, len(blocking) - 1)
-    program = Program(blocking, events)
-    for _ in range(draw(st.integers(1, 40))):
-        op = draw(st.sampled_from(sorted(OPS)))
-        takes_stream, takes_event, may_legacy, _weight, _operation = OPS[op]
-        program.steps.append(
-            Step(
-                op,
-                s=draw(st.one_of(streams, st.just(LEGACY)) if may_legacy else streams) if takes_stream else None,
-                e=draw(st.integers(0, events - 1)) if takes_event else None,
-                e2=draw(st.integers(0, events - 1)) if op == 'elapsed' else None,
-                mode=draw(st.sampled_from(MODES)) if op == 'begin' else None,
-                t=draw(st.integers(0, 1)),
-            )
-        )
-    return program
-
-
-@settings(max_examples=examples(400), deadline=None)
-@given(programs())
-def test_topology_and_simulated_device_agree(program: Program) -> None:
-    compare(program, ancestors(simulated_machine.run(program)), topology_machine.run(program), 'the topology')
-
-
-def test_long_programs_agree() -> None:
-    for seed in range(60):
-        program = random_program(1_000_000 + seed, length=400, illegal=0.02)
+@pytest.mark.parametrize(('length', 'illegal', 'count'), [(40, 1.0, 400), (400, 0.02, 240)])
+def test_topology_and_simulated_device_agree(length: int, illegal: float, count: int) -> None:
+    for seed in range(1_000_000, 1_000_000 + examples(count)):
+        program = random_program(seed, length=length, illegal=illegal)
         compare(program, ancestors(simulated_machine.run(program)), topology_machine.run(program), 'the topology')
 
 

@@ -11,10 +11,8 @@ status of 1. Without a GPU, or with ``--check``, all tables but ``costs`` run th
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
 import os
-import platform
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -22,33 +20,13 @@ from functools import partial
 from typing import Any
 
 from capturekit.cli.script_runner import why_no_gpu
+from tests.benchmarks.machine import machine
 from tests.benchmarks.timing import Line, now
 from tests.captured import simulated
 
 ABOUT = 'What capturekit costs and what it gains, as ratios within one run. Needs a GPU; takes some minutes.'
-PACKAGES = ('cupy-cuda13x', 'cupy-cuda12x', 'cuda-bindings', 'torch', 'jax', 'numpy')
 TABLES = ('costs', 'workloads', 'peers', 'lanes', 'memory')
 Parts = dict[str, Callable[[], Iterator[Line]]]
-
-
-def machine(cp: Any) -> dict[str, str]:
-    """The device and the versions that the numbers hold for."""
-    import capturekit
-
-    runtime = cp.cuda.runtime
-    found = {
-        'device': runtime.getDeviceProperties(cp.cuda.Device().id)['name'].decode(),
-        'driver': f'CUDA {runtime.driverGetVersion()}',
-        'runtime': f'CUDA {runtime.runtimeGetVersion()}',
-        'python': platform.python_version(),
-        'capturekit': capturekit.__version__,
-    }
-    for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = 'absent'
-    return found
 
 
 def parts_of(table: str, cp: Any, small: bool, timed: bool) -> Parts:

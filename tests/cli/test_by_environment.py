@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
+from tests.command import ROOT, Ran, python
 from tests.pages import blocks
 
-ROOT = Path(__file__).parents[2]
 SAID = 'capturekit: on the simulated device, seed 0 (CAPTUREKIT_SIMULATE is set)\n'
 REAL = 'import sys, types; sys.modules["cupy"] = types.ModuleType("cupy")\n'
 
 
-def python(*args: str, cwd: Path, simulate: str = '1') -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *args],
-        cwd=cwd,
-        env={**os.environ, 'PYTHONPATH': str(ROOT), 'CAPTUREKIT_SIMULATE': simulate},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+def simulating(*args: str, cwd: Path, simulate: str = '1') -> Ran:
+    return python(*args, cwd=cwd, CAPTUREKIT_SIMULATE=simulate)
 
 
 @pytest.fixture
@@ -38,13 +28,13 @@ def first(tmp_path: Path) -> Path:
 
 
 def test_the_readmes_first_example_runs_in_plain_python(first: Path) -> None:
-    done = python('first.py', cwd=first.parent)
+    done = simulating('first.py', cwd=first.parent)
     assert (done.returncode, done.stderr) == (0, SAID)
     assert 'launched on the simulated device' in done.stdout
 
 
 def test_run_heeds_it_and_says_it_once(first: Path) -> None:
-    done = python('-m', 'capturekit', 'run', '--seed', '3', 'first.py', cwd=first.parent)
+    done = simulating('-m', 'capturekit', 'run', '--seed', '3', 'first.py', cwd=first.parent)
     assert (done.returncode, done.stderr) == (0, SAID.replace('seed 0', 'seed 3'))
 
 
@@ -58,7 +48,7 @@ def test_run_heeds_it_and_says_it_once(first: Path) -> None:
     ],
 )
 def test_it_can_be_off_and_what_is_wrong_is_said(tmp_path: Path, code: str, simulate: str, said: str) -> None:
-    done = python('-c', code, cwd=tmp_path, simulate=simulate)
+    done = simulating('-c', code, cwd=tmp_path, simulate=simulate)
     assert (done.returncode, done.stderr) == (0, '') if not said else done.returncode == 1 and said in done.stderr
 
 
@@ -88,7 +78,7 @@ def test_a_projects_own_tests(tmp_path: Path, way: str) -> None:
     if options:
         pytest.importorskip('xdist')
     command = ('-m', 'pytest', '-p', 'no:cacheprovider', *plugin, *options)
-    done = python(*command, cwd=tmp_path, simulate='' if options else '1')
+    done = simulating(*command, cwd=tmp_path, simulate='' if options else '1')
     assert done.returncode == 0 and '1 passed' in done.stdout, done.stdout + done.stderr
     told = 'capturekit: on the simulated device, seed 0 (--capturekit-simulate was given)'
     assert (told in done.stdout) == bool(options)

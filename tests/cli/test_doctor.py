@@ -6,8 +6,6 @@ import copy
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,8 @@ import pytest
 
 from capturekit.cli import doctor
 from capturekit.model.versions import CUPY
-from tests.test_import import BLOCK, ROOT
+from tests.command import ROOT, started
+from tests.test_import import BLOCK
 
 #: A machine on which all is well.
 GOOD: doctor.Facts = {
@@ -207,14 +206,7 @@ def run(tmp_path: Path, *args: str, cupy: str = '', bindings: str = '', **instal
         (package / '__init__.py').write_text(bindings)
         (package / 'runtime.py').touch()
     paths = os.pathsep.join([str(tmp_path), str(ROOT)])
-    return subprocess.run(
-        [sys.executable, '-m', 'capturekit', 'doctor', *args],
-        cwd=tmp_path,
-        env={**os.environ, 'PYTHONPATH': paths},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return started('doctor', *args, cwd=tmp_path, PYTHONPATH=paths)
 
 
 def test_versions_that_do_not_fit(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_by_environment import python
-from tests.command import ROOT, Ran, called
+from tests.command import ROOT, Ran, called, python
 
 # -- the command ----------------------------------------------------------------------------------------------
 
@@ -318,7 +317,7 @@ def test_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / 'test_it.py').write_text(TESTS)
     monkeypatch.setenv('PYTEST_DISABLE_PLUGIN_AUTOLOAD', '1')
     options = ('-p', 'capturekit.cli.pytest_plugin', '--strict-markers', '-rA')
-    ran = python('-m', 'pytest', *options, 'test_it.py', cwd=tmp_path, simulate='0')
+    ran = python('-m', 'pytest', *options, 'test_it.py', cwd=tmp_path, CAPTUREKIT_SIMULATE='0')
     outcomes: dict[str, set[str]] = {'PASSED': set(), 'FAILED': set()}
     for word, test in re.findall(r'^(PASSED|FAILED) test_it.py::test_(\w+)', ran.stdout, re.MULTILINE):
         outcomes[word].add(test)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from capturekit.driver import node_reader
@@ -10,8 +12,9 @@ from tests.compiled import compiled
 
 @pytest.fixture(scope='module')
 def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The file of the driver that a module of tests has the source of."""
-    return compiled(tmp_path_factory.mktemp('driver') / 'twin_of_libcuda.so', request.module.DRIVER)
+    """The file of the driver of which a module of tests names the source."""
+    source = Path(__file__).with_name(request.module.DRIVER).read_text()
+    return compiled(tmp_path_factory.mktemp('driver') / 'twin_of_libcuda.so', source)
 
 
 @pytest.fixture

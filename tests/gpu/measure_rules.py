@@ -2,7 +2,7 @@
 
 ``python -m tests.gpu.measure_rules --out FILE`` measures every cell of the tables in ``tests/data/driver_rules*.json``
 on the GPU at hand, in processes, several at a time: what may crash, hang or leave something behind has one of its own,
-and what a process did not come to when it ended is measured by another. FILE is of the same form, with the machine, the
+and the cells of a process that died are measured by two others. FILE is of the same form, with the machine, the
 driver, CUDA and the date. Then each cell is compared with the files, and with the table in
 ``capturekit/model/rules.py``.
 
@@ -15,21 +15,17 @@ import argparse
 import datetime
 import importlib
 import itertools
-import json
 import os
-import subprocess
 import sys
-import threading
-import time
-from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests import measured
 from tests.measured import Cell
+from tests.packages import apart
+from tests.packages.apart import Row
 
 _ORIGINS = ('nonblocking', 'blocking')
 #: Cells of one process, where they can share one.
@@ -48,56 +44,19 @@ Batch = list[Cell]
 
 @dataclass
 class Measuring:
-    """What was measured so far; ``cells``: the module that measures one."""
+    """What was measured, by cell, and on what; ``why``: why there is no machine."""
 
-    cells: str
-    patience: float
     found: dict[measured.Key, Cell] = field(default_factory=dict)
-    why: str = ''
     machine: dict[str, Any] = field(default_factory=dict)
-    processes: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def batch(self, batch: Batch) -> list[Batch]:
-        """Measure some cells in one process; return what is left to be tried in others."""
-        answers, why = self._process(batch)
-        with self.lock:
-            self.processes += 1
-            self.why = why
-            for answer in answers:
-                if 'machine' in answer:
-                    self.machine = answer['machine']
-                else:
-                    self.found[measured.key(answer)] = answer
-        left = [cell for cell in batch if measured.key(cell) not in self.found]
-        if len(left) == len(batch) == 1:
-            with self.lock:
-                self.found[measured.key(left[0])] = {**left[0], 'error': why}
-            return []
-        # The first that is missing was under way when the process ended.
-        return [part for part in (left[:1], left[1:]) if part]
-
-    def _process(self, batch: Batch) -> tuple[list[dict[str, Any]], str]:
-        """What one process answers, line by line, and how it ended."""
-        command = [sys.executable, '-m', 'tests.gpu.measure_rules', '--cells', self.cells, '--worker']
-        try:
-            ran = subprocess.run(
-                command, input=json.dumps(batch), capture_output=True, text=True, timeout=self.patience
-            )
-            out, why = ran.stdout, f'the process ended with status {ran.returncode}: {ran.stderr.strip()[-300:]}'
-        except subprocess.TimeoutExpired as late:
-            out, why = (late.stdout or b'').decode(), f'the process did not end in {self.patience:g} s'
-        complete = [line for line in out.splitlines(keepends=True) if line.startswith('{') and line.endswith('}\n')]
-        return [json.loads(line) for line in complete], why
+    why: str = ''
 
 
-def work(cells: Any) -> None:
-    """Measure what standard input asks for. The first cell that fails ends the process: its capture may be open."""
-    batch = json.load(sys.stdin)
-    print(json.dumps({'machine': cells.machine()}), flush=True)
-    for cell in batch:
-        found = cells.cell(cell['operation'], cell['mode'], cell['origin'] == 'blocking')
-        print(json.dumps(found), flush=True)
+def answers(job: tuple[str, Batch]) -> Row:
+    """Measure some cells by a module. The first that fails ends the process: its capture may be open."""
+    module, batch = job
+    cells: Any = importlib.import_module(module)
+    found = [cells.cell(one['operation'], one['mode'], one['origin'] == 'blocking') for one in batch]
+    return {'machine': cells.machine(), 'cells': found}
 
 
 def batches(names: Sequence[str], cells: Any) -> list[Batch]:
@@ -115,24 +74,28 @@ def batches(names: Sequence[str], cells: Any) -> list[Batch]:
 
 
 def measure(names: Sequence[str], cells: Any, jobs: int, patience: float) -> Measuring:
-    """Measure all cells of some operations, ``jobs`` processes at a time."""
-    made = Measuring(cells.__name__, patience)
-    made.batch([])  # is there a device at all?
-    if not made.machine:
-        return made
-    todo = deque(batches(names, cells))
-    total, began = sum(map(len, todo)), time.monotonic()
-    running: set[Future[list[Batch]]] = set()
-    with ThreadPoolExecutor(jobs) as pool:
-        while todo or running:
-            while todo and len(running) < jobs:
-                running.add(pool.submit(made.batch, todo.popleft()))
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for one in done:
-                todo.extend(one.result())
-            wrong = sum('error' in cell for cell in made.found.values())
-            text = f'{len(made.found):,} of {total:,} cells, {wrong} not measured, {made.processes} processes'
-            print(f'measuring: {text}, {time.monotonic() - began:.0f} s', file=sys.stderr, flush=True)
+    """Measure all cells of some operations, ``jobs`` processes at a time. Where one dies, its cells are parted."""
+    made = Measuring()
+    todo: list[tuple[str, Batch]] = [(cells.__name__, [])]  # is there a device at all?
+    while todo:
+        parts: list[tuple[str, Batch]] = []
+        for (module, batch), row in apart.rows(todo, answers, at_once=jobs, timeout=patience, how='forkserver'):
+            if 'cells' in row:
+                made.machine = row['machine']
+                made.found.update({measured.key(cell): cell for cell in row['cells']})
+                continue
+            made.why = f'{row["error"]}: {row["text"]}'
+            if len(batch) == 1:
+                made.found[measured.key(batch[0])] = {**batch[0], 'error': made.why}
+            else:
+                half = (len(batch) + 1) // 2
+                parts += [(module, part) for part in (batch[:half], batch[half:]) if part]
+        if not todo[0][1] and made.machine:
+            parts = [(cells.__name__, batch) for batch in batches(names, cells)]
+        todo = parts
+        print(
+            f'measuring: {len(made.found):,} cells, {sum(len(b) for _, b in todo):,} left', file=sys.stderr, flush=True
+        )
     return made
 
 
@@ -163,7 +126,6 @@ def _parser() -> argparse.ArgumentParser:
         '--against', type=Path, nargs='+', metavar='FILE', help='what to compare with (those of tests/data)'
     )
     parser.add_argument('--cells', default='tests.gpu.rule_cells', help=argparse.SUPPRESS)
-    parser.add_argument('--worker', action='store_true', help=argparse.SUPPRESS)
     return parser
 
 
@@ -174,9 +136,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ImportError as error:
         print(f'needs cuda-bindings: {error}', file=sys.stderr)
         return 2
-    if given.worker:
-        work(cells)
-        return 0
     names = [name for name in cells.OPERATIONS if given.only in name]
     if not names:
         print(f'no operation has {given.only!r} in its label', file=sys.stderr)

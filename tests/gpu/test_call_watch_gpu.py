@@ -6,7 +6,8 @@ import textwrap
 
 import pytest
 
-from tests.gpu.world import in_process, script
+from tests.command import python
+from tests.gpu.world import in_process
 
 pytestmark = pytest.mark.gpu
 
@@ -146,7 +147,7 @@ def test_an_interrupt_while_recording_arrives() -> None:
         cap.graph.launch()
         print('good')
     """)
-    ran = script('-c', code, timeout=60)
+    ran = python('-c', code, timeout=60)
     assert ran.stdout.split() == ['interrupted', 'False', 'good'], ran.stderr
     assert 'Exception ignored' not in ran.stderr
 

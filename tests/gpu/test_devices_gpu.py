@@ -20,7 +20,8 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from tests.gpu.world import SPIN, in_process, script
+from tests.command import python
+from tests.gpu.world import SPIN, in_process
 
 cp = pytest.importorskip('cupy')
 pytest.importorskip('cuda.bindings')
@@ -300,7 +301,7 @@ def test_threads_capture_on_devices_of_their_own(count: int) -> None:
 
 
 def test_the_sample_runs_on_all_devices(count: int, tmp_path: Any) -> None:
-    done = script('samples/two_devices.py', '--out', str(tmp_path / 'picture.svg'))
+    done = python('samples/two_devices.py', '--out', str(tmp_path / 'picture.svg'), timeout=300)
     print(done.stdout)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.startswith(f'{count} devices')

@@ -1,7 +1,7 @@
 """On the GPU: the driver, the simulated device and the topology answer every step of random programs alike.
 
 ``tests/agreement`` holds the two models against recorded traces; this asks the driver itself, about programs that no
-trace holds, and lets hypothesis shrink what they disagree on.
+trace holds.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from capturekit.driver.cuda import current
-from tests.agreement.programs import Program
-from tests.agreement.test_agreement import programs
 from tests.model.followed_programs import KINDS, STEPS, Step, agree
 from tests.soak import agreement
 
@@ -29,12 +27,6 @@ PARTS, IN_A_PART = 25, 40
 @pytest.mark.parametrize('part', range(PARTS))
 def test_random_programs(part: int) -> None:
     assert agreement.run(IN_A_PART, part)['refused'] > IN_A_PART / 4
-
-
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
-@given(programs())
-def test_programs_that_shrink(program: Program) -> None:
-    agreement.told_to_all(program)
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.world import in_process, script
+from tests.command import python
+from tests.gpu.world import in_process
 from tests.wrong_types import CALLS
 from tests.zoo.cases import Case, all_cases
 
@@ -34,7 +35,7 @@ def test_a_case_of_the_zoo_from_end_to_end(case: Case) -> None:
 def test_graphed_equals_eager_at_real_sizes(command: str) -> None:
     """The program of samples/wild itself ends with an error where its results differ."""
     name, *args = command.split()
-    ran = script(f'samples/wild/{name}', *args)
+    ran = python(f'samples/wild/{name}', *args, timeout=300)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert 'simulated' not in ran.stdout
     assert re.search(r'eager ([\d.]+) us, graphed ([\d.]+) us', ran.stdout), ran.stdout
@@ -45,7 +46,7 @@ def test_graphed_equals_eager_at_real_sizes(command: str) -> None:
 @pytest.mark.parametrize('name', ['inference_branches', 'copy_compute_pipeline', 'many_small_solves'])
 def test_samples_of_experiments(name: str, tmp_path: Path) -> None:
     picture = tmp_path / 'picture.svg'
-    ran = script('-m', 'capturekit', 'run', f'samples/{name}.py', '--out', str(picture))
+    ran = python('-m', 'capturekit', 'run', f'samples/{name}.py', '--out', str(picture), timeout=300)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert 'on the GPU' in ran.stderr
     assert 'all the same' in ran.stdout
@@ -54,7 +55,7 @@ def test_samples_of_experiments(name: str, tmp_path: Path) -> None:
 
 def test_wrong_types_are_refused_and_the_process_goes_on() -> None:
     def made(name: str) -> str:
-        done = script('-m', 'tests.wrong_types', name)
+        done = python('-m', 'tests.wrong_types', name, timeout=300)
         return '' if done.returncode == 0 else f'{name}: status {done.returncode}: {done.stdout} {done.stderr}'
 
     with ThreadPoolExecutor(6) as pool:

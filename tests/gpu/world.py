@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import gc
 import inspect
-import os
-import subprocess
 import sys
 import textwrap
 import threading
@@ -18,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from capturekit.model.rules import Mode
+from tests.command import python
 
-ROOT = Path(__file__).parents[2]
 #: A kernel that waits on the device's own nanosecond clock and leaves when it began and ended.
 SPIN = """
 extern "C" __global__ void spin(unsigned long long us, unsigned long long* stamps)
@@ -163,16 +161,9 @@ def in_thread(call: Callable[[], Any], *, timeout: float = 30) -> Any:
 
 def in_process(code: str, *, timeout: float = 120) -> str:
     """Run Python code in a process of its own, from the repository's root; return its output, fail if it fails."""
-    done = script('-c', textwrap.dedent(code), timeout=timeout)
+    done = python('-c', textwrap.dedent(code), timeout=timeout)
     assert done.returncode == 0, f'exit status {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}'
     return done.stdout
-
-
-def script(*args: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-    """Run Python with these arguments in a process of its own, from the repository's root."""
-    paths = os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])
-    where = {**os.environ, 'PYTHONPATH': paths}
-    return subprocess.run([sys.executable, *args], cwd=ROOT, env=where, capture_output=True, text=True, timeout=timeout)
 
 
 def guilty(fn: Callable[..., Any]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,9 +17,7 @@ from tests.benchmarks.wild import PROGRAMS, wild_modules
 from tests.benchmarks.workloads import check
 from tests.corpus.harness import GUIDE
 from tests.ledger.outcomes import absent, noted
-from tests.packages import __main__ as packages
-from tests.packages.child import ALWAYS, UNTIMED
-from tests.packages.judge import in_words
+from tests.packages.judge import Judging, in_words
 from tests.packages.registry import load
 
 #: A program's name, and what became of its calls one after the other.
@@ -96,7 +93,6 @@ def of_random(gpu: bool, count: int) -> Iterator[Line]:
 
 def of_packages(gpu: bool, _count: int) -> Iterator[Line]:
     """Those on public packages, each package's in a process of its own."""
-    os.environ |= {ALWAYS: '1', UNTIMED: '1', 'CAPTUREKIT_SIMULATE': str(int(not gpu))}
     for package, programs in load().items():
         names = [one.name for one in programs]
         try:
@@ -104,8 +100,7 @@ def of_packages(gpu: bool, _count: int) -> Iterator[Line]:
         except importlib.metadata.PackageNotFoundError:
             yield from ((f'{package}.{name}', [absent('the package')]) for name in names)
             continue
-        family = packages.Family(package, names, 'cupy', '', 300, {})
-        for row in packages.results([family], lambda _text: None)['rows']:
+        for row in Judging(package, 'cupy' if gpu else 'simulated', timed=False, always=True).rows(names, 300):
             yield f'{package}.{row["program"]}', row.get('calls') or [absent(row['text'])]
 
 

@@ -53,7 +53,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
     def go(odd: str) -> tuple[int, list[str], dict[str, Any]]:
         (tmp_path / 'fake_driver.py').write_text(FAKE.format(where=WHERE, odd=odd))
-        monkeypatch.setenv('PYTHONPATH', f'{tmp_path}:{Path(__file__).parents[2]}')
         monkeypatch.syspath_prepend(str(tmp_path))
         monkeypatch.delitem(measure_rules.sys.modules, 'fake_driver', raising=False)
         out = tmp_path / 'out.json'

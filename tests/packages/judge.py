@@ -6,20 +6,26 @@ that the program does the same whenever it is made.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import random
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import capturekit as ck
-from tests.ledger.outcomes import noted
+from capturekit import simulated
+from tests.benchmarks.machine import machine
+from tests.ledger.outcomes import decide_without_times, noted
+from tests.packages import apart
 from tests.packages.compare import EQUAL, NEAR, WRONG, Found, Leaf, compare, leaves
-from tests.packages.registry import Draw, Program, itself
+from tests.packages.registry import Draw, Program, itself, load
 
 Row = dict[str, Any]
 #: So many calls are compared, so many more are made before any is timed, and so many are timed.
@@ -186,3 +192,46 @@ def how(graphed: Any, said: list[str]) -> Row:
         'reason': ' '.join(reason.split()),
         'launches': sum(variant.launches for variant in variants),
     }
+
+
+@dataclass(frozen=True)
+class Judging:
+    """How the programs of a package are judged.
+
+    ``library``: 'cupy', 'numpy', or 'simulated' for the simulated CuPy. ``always``: launch what can be launched,
+    however long that takes.
+    """
+
+    package: str
+    library: str
+    timed: bool = True
+    always: bool = False
+
+    def __call__(self, names: list[str]) -> Row:
+        """What becomes of programs, and on what they ran. Raises what has gone wrong on the device meanwhile."""
+        warnings.simplefilter('ignore')
+        if self.always:
+            decide_without_times()
+        if self.library == 'simulated':
+            simulated.install()
+        cp = importlib.import_module('numpy' if self.library == 'numpy' else 'cupy')
+        programs = {one.name: one for one in load()[self.package]}
+        rows = []
+        for name in names:
+            rows.append({'machine': machine(cp, self.package), **judge(programs[name], cp, self.timed)})
+            wait(cp)
+        return {'rows': rows}
+
+    def rows(self, names: list[str], timeout: float = 120) -> Iterator[Row]:
+        """What becomes of each of these programs: in one process, and if that dies, each in one of its own.
+
+        This process may have used CUDA, which nobody can use after a fork.
+        """
+        ((_, found),) = apart.rows([names], self, timeout=timeout * len(names), how='forkserver')
+        if 'rows' in found:
+            yield from found['rows']
+        elif len(names) == 1:
+            yield {'package': self.package, 'program': names[0], **found}
+        else:
+            for name in names:
+                yield from self.rows([name], timeout)

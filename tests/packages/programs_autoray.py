@@ -4,82 +4,59 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.packages.registry import Case, Draw, program
+from tests.packages.registry import Case, Draw, calls, program
 
 
-@program('autoray')
-def elementwise(cp: Any, draw: Draw, autoray: Any) -> Case:
+@calls(program('autoray'), lambda draw: (draw.normal(40, 30), draw.normal(40, 30)))
+def elementwise(cp: Any, autoray: Any, x: Any, y: Any) -> Any:
     """Functions are looked up by name for the arrays at hand."""
     do = autoray.do
-    return Case(
-        lambda x, y: do('tanh', x) * do('exp', -y) + do('where', x > 0, x, y),
-        lambda draw: (draw.normal(40, 30), draw.normal(40, 30)),
-    )
+    return do('tanh', x) * do('exp', -y) + do('where', x > 0, x, y)
 
 
-@program('autoray')
-def gram_schmidt(cp: Any, draw: Draw, autoray: Any) -> Case:
+@calls(program('autoray'), lambda draw: (draw.complexes(5, 12),))
+def gram_schmidt(cp: Any, autoray: Any, x: Any) -> Any:
     """The example of the documentation: a modified Gram-Schmidt process for arrays of any kind."""
     do = autoray.do
-
-    def step(x: Any) -> Any:
-        found: list[Any] = []
-        for row in x:
-            for other in found:
-                row = row - do('tensordot', do('conj', other), row, axes=1) * other
-            found.append(row / do('linalg.norm', row))
-        return do('stack', tuple(found))
-
-    return Case(step, lambda draw: (draw.complexes(5, 12),))
+    found: list[Any] = []
+    for row in x:
+        for other in found:
+            row = row - do('tensordot', do('conj', other), row, axes=1) * other
+        found.append(row / do('linalg.norm', row))
+    return do('stack', tuple(found))
 
 
-@program('autoray')
-def decompositions(cp: Any, draw: Draw, autoray: Any) -> Case:
+@calls(program('autoray'), lambda draw: (draw.normal(12, 8),))
+def decompositions(cp: Any, autoray: Any, x: Any) -> Any:
     """A matrix is taken apart by QR and by singular values, and put together."""
     do = autoray.do
-
-    def step(x: Any) -> Any:
-        q, r = do('linalg.qr', x)
-        u, s, v = do('linalg.svd', r)
-        return do('abs', q) @ do('abs', r), s, (u * s) @ v
-
-    return Case(step, lambda draw: (draw.normal(12, 8),))
+    q, r = do('linalg.qr', x)
+    u, s, v = do('linalg.svd', r)
+    return do('abs', q) @ do('abs', r), s, (u * s) @ v
 
 
-@program('autoray')
-def numpy_namespace(cp: Any, draw: Draw, autoray: Any) -> Case:
+@calls(program('autoray'), lambda draw: (draw.normal(30, 6),))
+def numpy_namespace(cp: Any, autoray: Any, x: Any) -> Any:
     """The module autoray.numpy is used as if it were NumPy."""
     np = autoray.numpy
-
-    def step(x: Any) -> Any:
-        centred = x - np.mean(x, axis=0)
-        return np.einsum('ij,ik->jk', centred, centred), np.sum(np.sqrt(np.abs(centred)), axis=1), np.max(x)
-
-    return Case(step, lambda draw: (draw.normal(30, 6),))
+    centred = x - np.mean(x, axis=0)
+    return np.einsum('ij,ik->jk', centred, centred), np.sum(np.sqrt(np.abs(centred)), axis=1), np.max(x)
 
 
-@program('autoray')
-def made_like(cp: Any, draw: Draw, autoray: Any) -> Case:
+@calls(program('autoray'), lambda draw: (draw.normal(8, 8),))
+def made_like(cp: Any, autoray: Any, x: Any) -> Any:
     """New arrays are made like those given: zeros, a range and an identity."""
     do = autoray.do
-
-    def step(x: Any) -> Any:
-        ramp = do('arange', 8, like=x)
-        return x @ do('eye', 8, like=x) + do('zeros', (8, 8), like=x) + ramp, do('astype', ramp, 'float32')
-
-    return Case(step, lambda draw: (draw.normal(8, 8),))
+    ramp = do('arange', 8, like=x)
+    return x @ do('eye', 8, like=x) + do('zeros', (8, 8), like=x) + ramp, do('astype', ramp, 'float32')
 
 
-@program('autoray')
-def lazy(cp: Any, draw: Draw, autoray: Any) -> Case:
+@calls(program('autoray'), lambda draw: (draw.normal(9, 8), draw.normal(8, 7)))
+def lazy(cp: Any, autoray: Any, x: Any, y: Any) -> Any:
     """A computation is traced lazily at each call and then carried out."""
     lazily, do = autoray.lazy, autoray.do
-
-    def step(x: Any, y: Any) -> Any:
-        a, b = lazily.array(x), lazily.array(y)
-        return (do('tanh', a @ b) + do('sum', a)).compute()
-
-    return Case(step, lambda draw: (draw.normal(9, 8), draw.normal(8, 7)))
+    a, b = lazily.array(x), lazily.array(y)
+    return (do('tanh', a @ b) + do('sum', a)).compute()
 
 
 @program('autoray')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.packages.registry import Case, Draw, program
+from tests.packages.registry import Case, Draw, calls, program
 
 INPUTS = [('a', 'b'), ('b', 'c', 'd'), ('c', 'e'), ('d', 'e', 'f')]
 SIZES = {'a': 6, 'b': 7, 'c': 5, 'd': 4, 'e': 8, 'f': 9}
@@ -14,19 +14,16 @@ def arrays(draw: Draw) -> tuple[Any, ...]:
     return ([draw.normal(*(SIZES[index] for index in indices)) for indices in INPUTS],)
 
 
-@program('cotengra')
-def einsum(cp: Any, draw: Draw, cotengra: Any) -> Case:
+@calls(program('cotengra'), lambda draw: (draw.normal(20, 30), draw.normal(30, 10), draw.normal(10, 25)))
+def einsum(cp: Any, cotengra: Any, a: Any, b: Any, c: Any) -> Any:
     """An equation is contracted in the order that is found at each call or remembered."""
-    return Case(
-        lambda a, b, c: cotengra.einsum('ij,jk,kl->il', a, b, c, optimize='greedy'),
-        lambda draw: (draw.normal(20, 30), draw.normal(30, 10), draw.normal(10, 25)),
-    )
+    return cotengra.einsum('ij,jk,kl->il', a, b, c, optimize='greedy')
 
 
-@program('cotengra')
-def array_contract(cp: Any, draw: Draw, cotengra: Any) -> Case:
+@calls(program('cotengra'), arrays)
+def array_contract(cp: Any, cotengra: Any, some: Any) -> Any:
     """A network given by lists of indices is contracted."""
-    return Case(lambda some: cotengra.array_contract(some, INPUTS, ('a', 'f'), optimize='optimal'), arrays)
+    return cotengra.array_contract(some, INPUTS, ('a', 'f'), optimize='optimal')
 
 
 @program('cotengra')

@@ -4,38 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.packages.registry import Case, Draw, program
+from tests.packages.registry import Case, Draw, calls, program
 
 
-@program('einops')
-def rearrange(cp: Any, draw: Draw, einops: Any) -> Case:
+@calls(program('einops'), lambda draw: (draw.normal(3, 16, 24, 2),))
+def rearrange(cp: Any, einops: Any, images: Any) -> Any:
     """Images are cut into patches, and put together again."""
-
-    def step(images: Any) -> Any:
-        patches = einops.rearrange(images, 'b (h p) (w q) c -> b (h w) (p q c)', p=4, q=4)
-        centred = patches - patches.mean(axis=-1, keepdims=True)
-        return einops.rearrange(centred, 'b (h w) (p q c) -> b (h p) (w q) c', h=4, p=4, q=4)
-
-    return Case(step, lambda draw: (draw.normal(3, 16, 24, 2),))
+    patches = einops.rearrange(images, 'b (h p) (w q) c -> b (h w) (p q c)', p=4, q=4)
+    centred = patches - patches.mean(axis=-1, keepdims=True)
+    return einops.rearrange(centred, 'b (h w) (p q c) -> b (h p) (w q) c', h=4, p=4, q=4)
 
 
-@program('einops')
-def reduce(cp: Any, draw: Draw, einops: Any) -> Case:
+@calls(program('einops'), lambda draw: (draw.normal(3, 16, 24, dtype='f4'),))
+def reduce(cp: Any, einops: Any, images: Any) -> Any:
     """Images are pooled by the largest and by the mean."""
-
-    def step(images: Any) -> Any:
-        largest = einops.reduce(images, 'b (h p) (w q) -> b h w', 'max', p=2, q=2)
-        return largest, einops.reduce(images, 'b h w -> b 1 w', 'mean'), einops.reduce(images, 'b h w ->', 'sum')
-
-    return Case(step, lambda draw: (draw.normal(3, 16, 24, dtype='f4'),))
+    largest = einops.reduce(images, 'b (h p) (w q) -> b h w', 'max', p=2, q=2)
+    return largest, einops.reduce(images, 'b h w -> b 1 w', 'mean'), einops.reduce(images, 'b h w ->', 'sum')
 
 
-@program('einops')
-def repeat(cp: Any, draw: Draw, einops: Any) -> Case:
+@calls(program('einops'), lambda draw: (draw.normal(8, 9),))
+def repeat(cp: Any, einops: Any, image: Any) -> Any:
     """A small image is repeated into a larger one."""
-    return Case(
-        lambda image: einops.repeat(image, 'h w -> n (h p) (w q)', n=2, p=3, q=2), lambda draw: (draw.normal(8, 9),)
-    )
+    return einops.repeat(image, 'h w -> n (h p) (w q)', n=2, p=3, q=2)
 
 
 @program('einops')
@@ -53,31 +43,21 @@ def attention(cp: Any, draw: Draw, einops: Any) -> Case:
     return Case(step, lambda draw: (draw.normal(2, 10, 24, dtype='f4'),))
 
 
-@program('einops')
-def pack_and_unpack(cp: Any, draw: Draw, einops: Any) -> Case:
+@calls(program('einops'), lambda draw: (draw.normal(4, 5), draw.normal(4, 3, 2)))
+def pack_and_unpack(cp: Any, einops: Any, a: Any, b: Any) -> Any:
     """Arrays of different shapes are packed into one, changed, and unpacked."""
-
-    def step(a: Any, b: Any) -> Any:
-        packed, shapes = einops.pack([a, b], 'b *')
-        return einops.unpack(cp.tanh(packed) * 2, shapes, 'b *')
-
-    return Case(step, lambda draw: (draw.normal(4, 5), draw.normal(4, 3, 2)))
+    packed, shapes = einops.pack([a, b], 'b *')
+    return einops.unpack(cp.tanh(packed) * 2, shapes, 'b *')
 
 
-@program('einops')
-def shapes_from_a_pattern(cp: Any, draw: Draw, einops: Any) -> Case:
+@calls(program('einops'), lambda draw: (draw.normal(3, 4, 5),))
+def shapes_from_a_pattern(cp: Any, einops: Any, x: Any) -> Any:
     """Lengths are parsed out of a shape and used in arithmetic."""
-
-    def step(x: Any) -> Any:
-        lengths = einops.parse_shape(x, 'batch _ width')
-        return einops.rearrange(x, 'b h w -> (b w) h') / (lengths['batch'] * lengths['width'])
-
-    return Case(step, lambda draw: (draw.normal(3, 4, 5),))
+    lengths = einops.parse_shape(x, 'batch _ width')
+    return einops.rearrange(x, 'b h w -> (b w) h') / (lengths['batch'] * lengths['width'])
 
 
-@program('einops')
-def list_of_arrays(cp: Any, draw: Draw, einops: Any) -> Case:
+@calls(program('einops'), lambda draw: ([draw.normal(6, 5) for _ in 'abc'],))
+def list_of_arrays(cp: Any, einops: Any, frames: Any) -> Any:
     """A list of arrays is stacked by a pattern."""
-    return Case(
-        lambda frames: einops.rearrange(frames, 't h w -> h (t w)'), lambda draw: ([draw.normal(6, 5) for _ in 'abc'],)
-    )
+    return einops.rearrange(frames, 't h w -> h (t w)')

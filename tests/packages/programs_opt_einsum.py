@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.packages.registry import Case, Draw, program
+from tests.packages.registry import Case, Draw, calls, program
 
 
-@program('opt_einsum')
-def contract_three(cp: Any, draw: Draw, opt_einsum: Any) -> Case:
+@calls(program('opt_einsum'), lambda draw: (draw.normal(20, 30), draw.normal(30, 10), draw.normal(10, 25)))
+def contract_three(cp: Any, opt_einsum: Any, a: Any, b: Any, c: Any) -> Any:
     """Three matrices are contracted in the order that is found at each call."""
-    return Case(
-        lambda a, b, c: opt_einsum.contract('ij,jk,kl->il', a, b, c),
-        lambda draw: (draw.normal(20, 30), draw.normal(30, 10), draw.normal(10, 25)),
-    )
+    return opt_einsum.contract('ij,jk,kl->il', a, b, c)
 
 
-@program('opt_einsum')
-def contract_in_single_precision(cp: Any, draw: Draw, opt_einsum: Any) -> Case:
+@calls(program('opt_einsum'), lambda draw: (draw.normal(4, 6, 5, 5, dtype='f4'), draw.normal(4, 6, 7, dtype='f4')))
+def contract_in_single_precision(cp: Any, opt_einsum: Any, a: Any, b: Any) -> Any:
     """Tensors of float32 are contracted with a trace and a batch index."""
-    return Case(
-        lambda a, b: opt_einsum.contract('bijj,bik->bk', a, b),
-        lambda draw: (draw.normal(4, 6, 5, 5, dtype='f4'), draw.normal(4, 6, 7, dtype='f4')),
-    )
+    return opt_einsum.contract('bijj,bik->bk', a, b)
 
 
 @program('opt_einsum')
@@ -40,21 +34,14 @@ def expression_with_constants(cp: Any, draw: Draw, opt_einsum: Any) -> Case:
     return Case(lambda x: made(x, backend=cp.__name__), lambda draw: (draw.normal(8, 5),))
 
 
-@program('opt_einsum')
-def shared_intermediates(cp: Any, draw: Draw, opt_einsum: Any) -> Case:
+@calls(program('opt_einsum'), lambda draw: (draw.normal(9, 8), draw.normal(8, 7), draw.normal(7, 6)))
+def shared_intermediates(cp: Any, opt_einsum: Any, a: Any, b: Any, c: Any) -> Any:
     """Two contractions share what they have in common within one call."""
-
-    def step(a: Any, b: Any, c: Any) -> Any:
-        with opt_einsum.shared_intermediates():
-            return opt_einsum.contract('ij,jk,kl->i', a, b, c), opt_einsum.contract('ij,jk,kl->l', a, b, c)
-
-    return Case(step, lambda draw: (draw.normal(9, 8), draw.normal(8, 7), draw.normal(7, 6)))
+    with opt_einsum.shared_intermediates():
+        return opt_einsum.contract('ij,jk,kl->i', a, b, c), opt_einsum.contract('ij,jk,kl->l', a, b, c)
 
 
-@program('opt_einsum')
-def interleaved(cp: Any, draw: Draw, opt_einsum: Any) -> Case:
+@calls(program('opt_einsum'), lambda draw: (draw.complexes(9, 8), draw.complexes(8, 7), draw.complexes(7)))
+def interleaved(cp: Any, opt_einsum: Any, a: Any, b: Any, c: Any) -> Any:
     """Indices are given as objects between the arrays, and the path as an option."""
-    return Case(
-        lambda a, b, c: opt_einsum.contract(a, ('x', 'y'), b, ('y', 'z'), c, ('z',), ('x',), optimize='dp'),
-        lambda draw: (draw.complexes(9, 8), draw.complexes(8, 7), draw.complexes(7)),
-    )
+    return opt_einsum.contract(a, ('x', 'y'), b, ('y', 'z'), c, ('z',), ('x',), optimize='dp')

@@ -134,15 +134,34 @@ def remembered_products(cp: Any, draw: Draw, pylops: Any) -> Case:
 # -- solvers --------------------------------------------------------------------------------------------------------
 
 
-@program('pylops')
-def conjugate_gradients(cp: Any, draw: Draw, pylops: Any) -> Case:
-    """A positive system is solved with a fixed number of iterations."""
-    operator = pylops.MatrixMult(draw.definite(40))
+def solver(solve: Any, matrix: Any, *start: Any, **options: Any) -> Any:
+    """A function of the right side of a system, which gives the solution alone."""
+    return lambda y: solve(matrix, y, *start, **options)[0]
 
-    def solve(y: Any) -> Any:
-        return pylops.cg(operator, y, cp.zeros(40), niter=8, tol=0)[0]
 
-    return Case(solve, lambda draw: (draw.normal(40),))
+def solved(solve: Any, size: int) -> Case:
+    return Case(solve, lambda draw: (draw.normal(size),))
+
+
+THRESHOLDS = {'niter': 8, 'eps': 0.5, 'alpha': 0.005, 'tol': 0}
+operators('pylops', solved, {
+    'conjugate_gradients': ('A positive system is solved with a fixed number of iterations.', 40,
+        lambda cp, draw, pl: solver(pl.cg, pl.MatrixMult(draw.definite(40)), cp.zeros(40), niter=8, tol=0)),
+    'least_squares': ('A system with more rows than columns is solved by CGLS with damping.', 50,
+        lambda cp, draw, pl: solver(pl.cgls, pl.MatrixMult(draw.normal(50, 30)), niter=6, damp=0.1, tol=0)),
+    'lsqr': ('A system is solved by LSQR with few iterations.', 50,
+        lambda cp, draw, pl: solver(pl.lsqr, pl.MatrixMult(draw.normal(50, 30)), niter=6)),
+    'ista': ('A sparse model is found by iterated thresholds with a given step.', 30,
+        lambda cp, draw, pl: solver(pl.ista, pl.MatrixMult(draw.normal(30, 50)), cp.zeros(50), **THRESHOLDS)),
+    'fista': ('A sparse model is found by accelerated thresholds with a given step.', 30,
+        lambda cp, draw, pl: solver(pl.fista, pl.MatrixMult(draw.normal(30, 50)), cp.zeros(50), **THRESHOLDS)),
+    'matching_pursuit': ('A sparse model is found by orthogonal matching pursuit, which reads an index at each step.',
+        30, lambda cp, draw, pl: solver(
+            pl.omp, pl.MatrixMult(draw.normal(30, 50)), niter_outer=3, niter_inner=5, engine='pylops')),
+    'reweighted': ('A system with outliers is solved by reweighted least squares.', 50,
+        lambda cp, draw, pl: solver(
+            pl.irls, pl.MatrixMult(draw.normal(50, 20)), nouter=3, epsR=1e-2, epsI=0, engine='pylops', niter=5)),
+})  # fmt: skip
 
 
 @program('pylops')
@@ -150,20 +169,6 @@ def conjugate_gradients_to_a_tolerance(cp: Any, draw: Draw, pylops: Any) -> Case
     """A positive system is solved until the residual is small, and the costs are returned."""
     operator = pylops.MatrixMult(draw.definite(40))
     return Case(lambda y: pylops.cg(operator, y, niter=30, tol=1e-3), lambda draw: (draw.normal(40),))
-
-
-@program('pylops')
-def least_squares(cp: Any, draw: Draw, pylops: Any) -> Case:
-    """A system with more rows than columns is solved by CGLS with damping."""
-    operator = pylops.MatrixMult(draw.normal(50, 30))
-    return Case(lambda y: pylops.cgls(operator, y, niter=6, damp=0.1, tol=0)[0], lambda draw: (draw.normal(50),))
-
-
-@program('pylops')
-def lsqr(cp: Any, draw: Draw, pylops: Any) -> Case:
-    """A system is solved by LSQR with few iterations."""
-    operator = pylops.MatrixMult(draw.normal(50, 30))
-    return Case(lambda y: pylops.lsqr(operator, y, niter=6)[0], lambda draw: (draw.normal(50),))
 
 
 @program('pylops')
@@ -183,38 +188,6 @@ def normal_equations(cp: Any, draw: Draw, pylops: Any) -> Case:
     options = {'epsI': 0.1, 'engine': 'pylops', 'niter': 6}
     invert = pylops.optimization.leastsquares.normal_equations_inversion
     return Case(lambda y: invert(blur, y, [], **options)[0], lambda draw: (draw.normal(64),))
-
-
-@program('pylops')
-def ista(cp: Any, draw: Draw, pylops: Any) -> Case:
-    """A sparse model is found by iterated thresholds with a given step."""
-    operator = pylops.MatrixMult(draw.normal(30, 50))
-    options = {'niter': 8, 'eps': 0.5, 'alpha': 0.005, 'tol': 0}
-    return Case(lambda y: pylops.ista(operator, y, cp.zeros(50), **options)[0], lambda draw: (draw.normal(30),))
-
-
-@program('pylops')
-def fista(cp: Any, draw: Draw, pylops: Any) -> Case:
-    """A sparse model is found by accelerated thresholds with a given step."""
-    operator = pylops.MatrixMult(draw.normal(30, 50))
-    options = {'niter': 8, 'eps': 0.5, 'alpha': 0.005, 'tol': 0}
-    return Case(lambda y: pylops.fista(operator, y, cp.zeros(50), **options)[0], lambda draw: (draw.normal(30),))
-
-
-@program('pylops')
-def matching_pursuit(cp: Any, draw: Draw, pylops: Any) -> Case:
-    """A sparse model is found by orthogonal matching pursuit, which reads an index at each step."""
-    operator = pylops.MatrixMult(draw.normal(30, 50))
-    options = {'niter_outer': 3, 'niter_inner': 5, 'engine': 'pylops'}
-    return Case(lambda y: pylops.omp(operator, y, **options)[0], lambda draw: (draw.normal(30),))
-
-
-@program('pylops')
-def reweighted(cp: Any, draw: Draw, pylops: Any) -> Case:
-    """A system with outliers is solved by reweighted least squares."""
-    operator = pylops.MatrixMult(draw.normal(50, 20))
-    options = {'nouter': 3, 'epsR': 1e-2, 'epsI': 0, 'engine': 'pylops', 'niter': 5}
-    return Case(lambda y: pylops.irls(operator, y, **options)[0], lambda draw: (draw.normal(50),))
 
 
 @program('pylops')

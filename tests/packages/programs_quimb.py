@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.packages.registry import Case, Draw, program
+from tests.packages.registry import Case, Draw, calls, program
 
 
 def arrays_of(network: Any) -> Any:
@@ -19,37 +19,25 @@ def chain(qtn: Any, draw: Draw, sites: int = 6, bond: int = 4) -> Any:
     return qtn.MatrixProductState([draw.complexes(*shape) / 3 for shape in shapes])
 
 
-@program('quimb', 'quimb.tensor')
-def contracted_tensors(cp: Any, draw: Draw, qtn: Any) -> Case:
+@calls(program('quimb', 'quimb.tensor'), lambda draw: (draw.normal(9, 8), draw.normal(8, 7), draw.normal(7, 9)))
+def contracted_tensors(cp: Any, qtn: Any, a: Any, b: Any, c: Any) -> Any:
     """Three tensors are joined by the names of their indices and contracted."""
-
-    def step(a: Any, b: Any, c: Any) -> Any:
-        network = qtn.Tensor(a, inds='ij') & qtn.Tensor(b, inds='jk') & qtn.Tensor(c, inds='ki')
-        return network.contract(all, optimize='auto-hq')
-
-    return Case(step, lambda draw: (draw.normal(9, 8), draw.normal(8, 7), draw.normal(7, 9)))
+    network = qtn.Tensor(a, inds='ij') & qtn.Tensor(b, inds='jk') & qtn.Tensor(c, inds='ki')
+    return network.contract(all, optimize='auto-hq')
 
 
-@program('quimb', 'quimb.tensor')
-def product_of_tensors(cp: Any, draw: Draw, qtn: Any) -> Case:
+@calls(program('quimb', 'quimb.tensor'), lambda draw: (draw.complexes(3, 4, 5), draw.complexes(5, 6)), tell=arrays_of)
+def product_of_tensors(cp: Any, qtn: Any, a: Any, b: Any) -> Any:
     """Two tensors are multiplied, transposed and fused."""
-
-    def step(a: Any, b: Any) -> Any:
-        product = qtn.Tensor(a, inds='abc') @ qtn.Tensor(b, inds='cd')
-        return product.fuse({'x': ('a', 'd')}).transpose('x', 'b')
-
-    return Case(step, lambda draw: (draw.complexes(3, 4, 5), draw.complexes(5, 6)), tell=arrays_of)
+    product = qtn.Tensor(a, inds='abc') @ qtn.Tensor(b, inds='cd')
+    return product.fuse({'x': ('a', 'd')}).transpose('x', 'b')
 
 
-@program('quimb', 'quimb.tensor')
-def split_tensor(cp: Any, draw: Draw, qtn: Any) -> Case:
+@calls(program('quimb', 'quimb.tensor'), lambda draw: (draw.normal(3, 4, 3, 4),))
+def split_tensor(cp: Any, qtn: Any, data: Any) -> Any:
     """A tensor is split in two by singular values with a limit on the bond."""
-
-    def step(data: Any) -> Any:
-        parts = qtn.Tensor(data, inds='abcd').split(['a', 'b'], max_bond=5, cutoff=0.0, bond_ind='x')
-        return parts.contract(all, output_inds='abcd').data
-
-    return Case(step, lambda draw: (draw.normal(3, 4, 3, 4),))
+    parts = qtn.Tensor(data, inds='abcd').split(['a', 'b'], max_bond=5, cutoff=0.0, bond_ind='x')
+    return parts.contract(all, output_inds='abcd').data
 
 
 @program('quimb', 'quimb.tensor')
@@ -65,15 +53,11 @@ def overlap(cp: Any, draw: Draw, qtn: Any) -> Case:
     return Case(step, lambda draw: (draw.uniform(1),))
 
 
-@program('quimb', 'quimb.tensor')
-def state_of_arguments(cp: Any, draw: Draw, qtn: Any) -> Case:
+@calls(program('quimb', 'quimb.tensor'), lambda draw: ([draw.normal(3, 2), draw.normal(3, 3, 2), draw.normal(3, 2)],))
+def state_of_arguments(cp: Any, qtn: Any, arrays: Any) -> Any:
     """A matrix product state is made of the arrays that are given, and its norm is found."""
-
-    def step(arrays: Any) -> Any:
-        state = qtn.MatrixProductState(arrays)
-        return state.H @ state
-
-    return Case(step, lambda draw: ([draw.normal(3, 2), draw.normal(3, 3, 2), draw.normal(3, 2)],))
+    state = qtn.MatrixProductState(arrays)
+    return state.H @ state
 
 
 @program('quimb', 'quimb.tensor')
@@ -113,15 +97,11 @@ def state_that_evolves(cp: Any, draw: Draw, qtn: Any) -> Case:
     return Case(step, lambda draw: (draw.complexes(2, 2),), lambda: list(state.arrays))
 
 
-@program('quimb', 'quimb.tensor')
-def dense_operators(cp: Any, draw: Draw, qtn: Any) -> Case:
+@calls(program('quimb', 'quimb.tensor'), lambda draw: ([draw.normal(3, 3, 2, 2) for _ in range(3)],))
+def dense_operators(cp: Any, qtn: Any, arrays: Any) -> Any:
     """A network of a ring is contracted to a dense matrix, and its trace is taken."""
-
-    def step(arrays: Any) -> Any:
-        ring = qtn.MatrixProductOperator(arrays)
-        return ring.to_dense(), ring.trace()
-
-    return Case(step, lambda draw: ([draw.normal(3, 3, 2, 2) for _ in range(3)],))
+    ring = qtn.MatrixProductOperator(arrays)
+    return ring.to_dense(), ring.trace()
 
 
 @program('quimb', 'quimb.tensor')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.packages.registry import Case, Draw, operators, program
+from tests.packages.registry import Case, Draw, calls, operators, program
 
 
 def both_ways(op: Any, shape: tuple[int, ...]) -> Case:
@@ -75,23 +75,17 @@ def interpolation(cp: Any, draw: Draw, sigpy: Any) -> Case:
     return Case(step, lambda draw: (draw.complexes(16, 16),))
 
 
-@program('sigpy')
-def soft_thresholds(cp: Any, draw: Draw, sigpy: Any) -> Case:
+@calls(program('sigpy'), lambda draw: (draw.complexes(200, dtype='c8'),))
+def soft_thresholds(cp: Any, sigpy: Any, x: Any) -> Any:
     """Numbers are shrunk by sigpy's elementwise kernels, softly and hard."""
-    return Case(
-        lambda x: (sigpy.soft_thresh(0.4, x), sigpy.hard_thresh(0.4, x)),
-        lambda draw: (draw.complexes(200, dtype='c8'),),
-    )
+    return (sigpy.soft_thresh(0.4, x), sigpy.hard_thresh(0.4, x))
 
 
-@program('sigpy')
-def projections(cp: Any, draw: Draw, sigpy: Any) -> Case:
+@calls(program('sigpy'), lambda draw: (draw.normal(100),))
+def projections(cp: Any, sigpy: Any, x: Any) -> Any:
     """A vector is projected on the balls of the three norms."""
     thresh = sigpy.thresh
-    return Case(
-        lambda x: (thresh.l1_proj(3.0, x), thresh.l2_proj(2.0, x), thresh.linf_proj(0.7, x)),
-        lambda draw: (draw.normal(100),),
-    )
+    return (thresh.l1_proj(3.0, x), thresh.l2_proj(2.0, x), thresh.linf_proj(0.7, x))
 
 
 @program('sigpy')
@@ -187,34 +181,24 @@ def stepped_gradients(cp: Any, draw: Draw, sigpy: Any) -> Case:
     return Case(step, lambda draw: (draw.normal(30),), lambda: (solver.iter, solution, aim))
 
 
-@program('sigpy')
-def power_method(cp: Any, draw: Draw, sigpy: Any) -> Case:
+@calls(program('sigpy'), lambda draw: (draw.definite(20), draw.normal(20)))
+def power_method(cp: Any, sigpy: Any, matrix: Any, x: Any) -> Any:
     """A user's loop runs the class PowerMethod on a vector that is an argument."""
-
-    def step(matrix: Any, x: Any) -> Any:
-        method = sigpy.alg.PowerMethod(lambda v: matrix @ v, x, max_iter=5)
-        while not method.done():
-            method.update()
-        return method.max_eig, x
-
-    return Case(step, lambda draw: (draw.definite(20), draw.normal(20)))
+    method = sigpy.alg.PowerMethod(lambda v: matrix @ v, x, max_iter=5)
+    while not method.done():
+        method.update()
+    return method.max_eig, x
 
 
-@program('sigpy')
-def convolution(cp: Any, draw: Draw, sigpy: Any) -> Case:
+@calls(program('sigpy'), lambda draw: (draw.normal(40), draw.normal(7)))
+def convolution(cp: Any, sigpy: Any, data: Any, taps: Any) -> Any:
     """Data is convolved with a filter along one axis; sigpy leaves that to cuDNN where it can."""
-    return Case(
-        lambda data, taps: sigpy.convolve(data, taps, mode='full'), lambda draw: (draw.normal(40), draw.normal(7))
-    )
+    return sigpy.convolve(data, taps, mode='full')
 
 
-@program('sigpy')
-def root_sum_of_squares(cp: Any, draw: Draw, sigpy: Any) -> Case:
+@calls(program('sigpy'), lambda draw: (draw.complexes(4, 16, 16), draw.normal(16, 16)))
+def root_sum_of_squares(cp: Any, sigpy: Any, images: Any, total: Any) -> Any:
     """Images of several coils are combined, and updated in place by axpy."""
-
-    def step(images: Any, total: Any) -> Any:
-        combined = sigpy.rss(images, axes=(0,))
-        sigpy.util.axpy(total, 0.5, combined)
-        return combined
-
-    return Case(step, lambda draw: (draw.complexes(4, 16, 16), draw.normal(16, 16)))
+    combined = sigpy.rss(images, axes=(0,))
+    sigpy.util.axpy(total, 0.5, combined)
+    return combined

@@ -6,6 +6,7 @@ imported when a program is made, so that all of this can be imported where they 
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -100,6 +101,23 @@ def program(package: str, *modules: str) -> Callable[[Callable[..., Case]], None
         add(package, make.__name__, make.__doc__ or '', make, modules or (package.replace('-', '_'),))
 
     return register
+
+
+def calls(
+    register: Callable[[Callable[..., Case]], None],
+    arguments: Callable[[Draw], tuple[Any, ...]],
+    tell: Callable[[Any], Any] = itself,
+) -> Callable[[Callable[..., Any]], None]:
+    """Register a function of CuPy, the modules and the arguments of a call as a program that keeps nothing."""
+
+    def registered(fn: Callable[..., Any]) -> None:
+        @functools.wraps(fn)
+        def made(cp: Any, _draw: Draw, *modules: Any) -> Case:
+            return Case(lambda *given: fn(cp, *modules, *given), arguments, tell=tell)
+
+        register(made)
+
+    return registered
 
 
 def operators(package: str, both_ways: Callable[[Any, Any], Case], table: dict[str, tuple[str, Any, Any]]) -> None:

@@ -145,7 +145,7 @@ def test_an_exception_closes_inner_captures_and_stays(sim: Any) -> None:
         1 / 0  # noqa: B018
     notes = '\n'.join(info.value.__notes__)
     assert 'inner capture was left open' in notes and repr(inner) == '<capturekit.Capture failed>'
-    assert GUARD.lives == {} and sim.cuda.get_current_stream() == before
+    assert GUARD.lives == {} and sim.cuda.get_current_stream() == before and not current().device.graphs
 
 
 def test_an_inner_capture_that_can_not_be_ended_stops_nothing(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +263,9 @@ def test_each_keyword_is_described_and_checked() -> None:
 
 def test_before_and_after_the_block(sim: Any) -> None:
     cap = ck.capture()
-    for use in (lambda: cap.graph, lambda: cap.stream, lambda: cap.recording, lambda: cap.fork(2)):
+    branches = [pytest.fail]
+    parallel = lambda: cap.parallel(*branches)  # noqa: E731
+    for use in (lambda: cap.graph, lambda: cap.stream, lambda: cap.recording, lambda: cap.fork(2), parallel):
         with pytest.raises(ck.ClosedError, match='has not been entered'):
             use()
     with cap:
@@ -274,7 +276,7 @@ def test_before_and_after_the_block(sim: Any) -> None:
         with pytest.raises(ck.UnmatchedError, match='Only a lane of this capture'):
             cap.join(sim.cuda.Stream())
         fork = cap.fork(2)
-    for use in (lambda: cap.fork(2), lambda: cap.join(cap.stream), cap.__enter__, fork.__enter__):
+    for use in (lambda: cap.fork(2), lambda: cap.join(cap.stream), parallel, cap.__enter__, fork.__enter__):
         with pytest.raises(ck.ClosedError, match='The capture is over') as info:
             use()
         assert info.value.location is not None and info.value.location.file == __file__

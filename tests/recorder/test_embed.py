@@ -288,7 +288,8 @@ def test_any_graph_is_looked_into(cp: Any, made: Handmade) -> None:
         stream.begin_capture()
         cp.multiply(x, 2, out=y)
         plain = stream.end_capture()
-    kinds = [[node.kind for node in ck.look(graph).graph] for graph in (graph_at(made.handle), plain, cap_of(x))]
+    ours, _y = recorded(lambda: x * 2 + 1)
+    kinds = [[node.kind for node in ck.look(graph).graph] for graph in (graph_at(made.handle), plain, ours)]
     assert kinds[0][0] == 'kernel' and len(kinds[0]) == 2
     assert kinds[1] == ['kernel'] and kinds[2] == ['kernel', 'kernel']
     assert ck.look(graph_at(made.handle)).arrows == [(0, 1)]
@@ -296,11 +297,6 @@ def test_any_graph_is_looked_into(cp: Any, made: Handmade) -> None:
         with pytest.raises(TypeError, match=r'look\(\) takes a graph'):
             ck.look(wrong)
     made.close(cap)
-
-
-def cap_of(x: Any) -> Any:
-    graph, _y = recorded(lambda: x * 2 + 1)
-    return graph
 
 
 @pytest.mark.gpu

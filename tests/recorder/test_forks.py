@@ -146,22 +146,12 @@ def test_an_exception_of_a_branch_comes_out_unchanged(sim: Any, captured: bool) 
     assert sim.asnumpy(y).tolist() == [0, 2, 4]
 
 
-def test_a_closed_capture_is_told(sim: Any) -> None:
-    called: list[int] = []
-    cap = ck.capture()
-    with pytest.raises(ck.ClosedError, match='has not been entered'):
-        cap.parallel(lambda: called.append(1))
-    with cap:
-        sim.arange(3.0) + 1
-    with pytest.raises(ck.ClosedError, match='is over'):
-        cap.parallel(lambda: called.append(1))
-    assert not called
-
-
 @pytest.mark.parametrize(
     ('error', 'said', 'args'),
     [
         (ValueError, 'lanes must be 1 or more', {'lanes': 0}),
+        (ValueError, r'one number of lanes, got \[1, 2\]: ck.experiment\(\) tries several', {'lanes': [1, 2]}),
+        (TypeError, 'lanes must be a whole number', {'lanes': '2'}),
         (ValueError, "'round robin', 'blocks'", {'assign': 'random'}),
         (TypeError, 'a name or a sequence', {'assign': {0, 1}}),
         (TypeError, 'must be a whole number', {'assign': [0, 1.0]}),
@@ -247,10 +237,6 @@ def test_lanes_is_a_number_or_a_list(sim: Any) -> None:
         with ck.capture() as cap:
             cap.parallel(*work, lanes=lanes)
         assert len(cap.recording.lanes) == 3  # with the origin
-    with pytest.raises(ValueError, match=r'one number of lanes, got \[1, 2\]: ck.experiment\(\) tries several'):
-        ck.parallel(*work, lanes=[1, 2])
-    with pytest.raises(TypeError, match='lanes must be a whole number'):
-        ck.parallel(*work, lanes='2')  # type: ignore[arg-type]
 
 
 # -- the lanes of a fork have what remedies tell people to write ------------------------------------------------------
@@ -322,8 +308,6 @@ def test_a_lost_capture_is_told_when(sim: Any, forked: bool, lines: bool) -> Non
 
 def test_a_fork_is_checked_where_it_is_entered(cp: Any) -> None:
     with ck.capture() as cap:
-        early, late = cap.fork(2), cap.fork(2)
+        early = cap.fork(2)
         with ck.capture(), pytest.raises(ck.UnmatchedError, match='Another capture'):
             early.__enter__()
-    with pytest.raises(ck.ClosedError, match='The capture is over'):
-        late.__enter__()

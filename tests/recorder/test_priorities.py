@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,6 @@ from capturekit.driver.cuda import CudaDevice, current
 from capturekit.model.errors import CudaCallError
 from capturekit.model.recording import LaneRecord, Recording
 from capturekit.model.rules import Code
-from capturekit.simulated import SimulatedDevice
 from tests.captured import graph_at, recorded, simulated
 
 
@@ -303,37 +303,26 @@ def test_the_recording_tells(sim: Any, tmp_path: Any) -> None:
     assert 'priorities used' not in str(recorded(lambda: branches(sim, x, priority=None))[0].recording)
 
 
-def orders(priorities: list[int], by_priority: bool, launches: int, seed: int) -> list[tuple[int, ...]]:
-    """In which order a graph of kernels that nothing orders ran, launch by launch."""
-    device = SimulatedDevice(seed)
-    origin, end, ran = device.stream_create(True), device.event_create(), []
-    device.begin_capture(origin)
-    device.event_record(end, origin)
-    for number, priority in enumerate(priorities):
-        s = device.stream_create(True, priority)
-        device.stream_wait_event(s, end)
-        device.submit(s, lambda number=number: ran.append(number), 'kernel')  # type: ignore[misc]
-        joined = device.event_create()
-        device.event_record(joined, s)
-        device.stream_wait_event(origin, joined)
-    x = device.graph_instantiate(device.end_capture(origin), by_priority)
-    found = []
-    for _ in range(launches):
-        ran.clear()
-        device.graph_launch(x, 0)
-        found.append(tuple(ran))
+def orders(priority: Any) -> list[tuple[int, ...]]:
+    """In which order a graph ran what three lanes hold that nothing orders, launch by launch."""
+    found, ran = [], list[int]()
+    with simulated(1):
+        with ck.capture() as cap, cap.fork(3, priority=priority) as lanes:
+            for lane in lanes:
+                current().device.submit(lane.ptr, partial(ran.append, lane.number), 'kernel')
+        for _ in range(600):
+            cap.graph.launch()
+            found.append(tuple(ran))
+            ran.clear()
     return found
 
 
 def test_higher_priorities_run_first_and_every_order_comes() -> None:
-    found = orders([0, -1, -2], True, 2000, 1)
-    assert len(set(found)) == 6
-    assert found.count((2, 1, 0)) > found.count((0, 1, 2)) * 5
-    first = sum(order.index(2) < order.index(0) for order in found)
-    assert 0.7 < first / len(found) < 1
-    plain = orders([0, -1, -2], False, 2000, 1)
-    assert len(set(plain)) == 6
-    assert 0.4 < sum(order.index(2) < order.index(0) for order in plain) / len(plain) < 0.6
+    heeded, plain = orders((0, -1, -2)), orders(None)
+    assert len(set(heeded)) == len(set(plain)) == 6
+    assert heeded.count((2, 1, 0)) > heeded.count((0, 1, 2)) * 5
+    first, evenly = (sum(order.index(2) < order.index(0) for order in found) / len(found) for found in (heeded, plain))
+    assert 0.7 < first < 1 and 0.4 < evenly < 0.6
 
 
 def test_cuda_is_given_the_flag() -> None:

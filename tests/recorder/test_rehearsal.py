@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,13 @@ def test_bad_arguments(sim: Any) -> None:
 # -- what is given back -------------------------------------------------------------------------------------------
 
 
+def on_the_host(array: Any) -> Any:
+    """An array whose values other libraries get on the host, by DLPack."""
+    return SimpleNamespace(
+        __dlpack__=lambda **_options: array.__dlpack__(dl_device=(1, 0)), __dlpack_device__=lambda: (1, 0)
+    )
+
+
 READS: dict[str, Callable[[Any, Any], Any]] = {
     'bool': lambda cp, x: bool(x[0, 0]),
     'if': lambda cp, x: 1 if (x > 2.5).all() else 2,
@@ -139,6 +147,7 @@ READS: dict[str, Callable[[Any, Any], Any]] = {
     'in': lambda cp, x: 0.0 in x[0],
     'tobytes': lambda cp, x: x.tobytes(),
     'mask': lambda cp, x: x[x > 0],
+    'dlpack': lambda cp, x: np.from_dlpack(on_the_host(x * 2)) + 1,
     'nonzero': lambda cp, x: cp.nonzero(x > 0)[0],
     'size': lambda cp, x: x.ravel()[: int(x[0, 1])],
     'repeat': lambda cp, x: cp.repeat(x.ravel(), x.astype('i4').ravel().tolist()),
@@ -656,32 +665,3 @@ def test_checks_asked_for_too_late_are_taken_for_wrong(sim: Any) -> None:
     assert isinstance(error, ck.AssumptionError) and 'asked for too late' in str(error)
     assert plan.checks.wait(2, 1, lambda: None) is None
     assert plan.checks.wait(1, 0, lambda: None) is None, 'nothing was asked'
-
-
-# -- rehearsed blocks with work of libraries: allocations that no body of a conditional node holds, exports by DLPac --
-
-
-class OnTheHost:
-    """An array whose values other libraries get on the host, by DLPack."""
-
-    def __init__(self, array: Any) -> None:
-        self.array = array
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self.array.__dlpack__(dl_device=(1, 0))
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 1, 0
-
-
-def test_values_that_are_exported_to_the_host(cp: Any) -> None:
-    x = cp.arange(1.0, 4.0)
-
-    def scaled(x: Any) -> Any:
-        return x * float(np.from_dlpack(OnTheHost(x * 2)).sum())
-
-    rehearsal, cap, y = rehearsed(scaled, x)
-    assert [read.value.tolist() for read in rehearsal.reads] == [[2.0, 4.0, 6.0]]
-    assert launched(cap, y) == [[12.0, 24.0, 36.0]]
-    x *= 2
-    failed(cap)

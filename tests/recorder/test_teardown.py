@@ -149,11 +149,6 @@ def test_unjoined_says_where_each_lane_worked_last(sim: Any, count: int) -> None
         assert [lane['last_use'].line for lane in info.value.lanes] == [worked] * count
         assert told.count(f'at {name}:{forked} in') == told.count(f'last used at {name}:{worked} in work_on') == count
         assert told.count(f'{name}:') == 2 * count, 'no place without a word'
-    with ck.capture() as cap:
-        s.wait_event(cap.stream.record())
-        work_on(s, x)
-        cap.join(s)
-    cap.graph.launch()
 
 
 #: The steps, and the priority of a lane: where lanes have several, it is capturekit that instantiates.

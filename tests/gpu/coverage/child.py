@@ -22,10 +22,8 @@ Outcomes:
 from __future__ import annotations
 
 import itertools
-import re
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import cupy as cp
@@ -233,18 +231,3 @@ def run(label: str, column: str, temperature: str) -> Row:
         fill(row, error, 'eager failed')
     row['seconds'] = round(time.perf_counter() - start, 2)
     return row
-
-
-def machine() -> Row:
-    """What the numbers were taken on."""
-    version = Path('/proc/driver/nvidia/version')
-    words = version.read_text().split() if version.exists() else []
-    return {
-        'gpu': cp.cuda.runtime.getDeviceProperties(0)['name'].decode(),
-        'driver': next((word for word in words if re.fullmatch(r'[\d.]+\.\d+', word)), ''),
-        'cuda driver': cp.cuda.runtime.driverGetVersion(),
-        'cuda runtime': cp.cuda.runtime.runtimeGetVersion(),
-        'cupy': cp.__version__,
-        'numpy': np.__version__,
-        'capturekit': capturekit().__version__,
-    }

@@ -1,51 +1,37 @@
 """Every case in every column, warm and cold, each in a process of its own: ``python -m tests.gpu.coverage.run``.
 
 Starting Python and importing CuPy takes longer than most cases. So this process imports everything once, without
-touching CUDA, and forks a child for each run; those of the bare column before it imports capturekit. A child that ends
-without an answer, or takes too long, has *died*.
+touching CUDA, and forks a child for each run; those of the bare column before it imports capturekit.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
-import faulthandler
 import gc
 import itertools
 import json
-import multiprocessing
 import os
 import re
-import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator
-from multiprocessing import connection
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import NamedTuple
 
+from tests.benchmarks.machine import machine
 from tests.gpu.coverage import cases
+from tests.packages import apart
+from tests.packages.apart import Row
 
 COLUMNS = ('bare', 'strict', 'rehearsed', 'pieces', 'graphed')
 TEMPERATURES = ('warm', 'cold')
 NOT_INITIALIZED = 3
-FORK = multiprocessing.get_context('fork')
-Row = dict[str, Any]
 
 
 class Job(NamedTuple):
     label: str
     column: str
     temperature: str
-
-
-class Running(NamedTuple):
-    """A child at work: its process, what it says, and when it is too late."""
-
-    job: Job
-    process: Any
-    said: IO[str]
-    deadline: float
 
 
 def cuda_initialized() -> bool:
@@ -57,56 +43,17 @@ def cuda_initialized() -> bool:
     return driver.cuCtxGetCurrent(ctypes.byref(ctypes.c_void_p())) != NOT_INITIALIZED
 
 
-def work(job: Job, pipe: connection.Connection, said: IO[str]) -> None:
+def answered(job: Job) -> Row:
     """What a child does."""
-    os.dup2(said.fileno(), 1)
-    os.dup2(said.fileno(), 2)
-    faulthandler.enable()
     from tests.gpu.coverage import child
 
-    pipe.send(child.run(*job) if job.label else child.machine())
-    pipe.close()
-    os._exit(0)  # what a case has left must not end the process in its own way
+    return child.run(*job)
 
 
-def start(job: Job, timeout: float) -> tuple[connection.Connection, Running]:
-    answer, pipe = FORK.Pipe(duplex=False)
-    said = tempfile.TemporaryFile('w+', errors='replace')  # noqa: SIM115
-    process = FORK.Process(target=work, args=(job, pipe, said))
-    process.start()
-    pipe.close()
-    return answer, Running(job, process, said, time.monotonic() + timeout)
+def measured_on(_job: None) -> Row:
+    import cupy
 
-
-def row_of(child: Running, answer: connection.Connection) -> Row:
-    """What a child has answered, or how it died."""
-    with answer, child.said:
-        try:
-            row: Row = answer.recv()
-        except EOFError:
-            child.process.join()
-            child.said.seek(0)
-            words = ' '.join(child.said.read().split())
-            text = words if len(words) < 800 else f'{words[:400]} ... {words[-400:]}'
-            late = time.monotonic() > child.deadline
-            end = 'it took too long and was killed' if late else f'exit status {child.process.exitcode}'
-            return {**child.job._asdict(), 'outcome': 'died', 'error': end, 'text': text}
-        child.process.join()
-        return row
-
-
-def rows(jobs: list[Job], at_once: int, timeout: float) -> Iterator[Row]:
-    """Run the jobs, so many at a time, and yield each one's row as it comes."""
-    waiting = list(reversed(jobs))
-    running: dict[Any, Running] = {}
-    while waiting or running:
-        while waiting and len(running) < at_once:
-            running.update([start(waiting.pop(), timeout)])
-        for answer in connection.wait(list(running), timeout=0.5):
-            yield row_of(running.pop(answer), answer)  # type: ignore[arg-type]
-        for child in running.values():
-            if time.monotonic() > child.deadline:
-                child.process.kill()
+    return machine(cupy)
 
 
 def results(jobs: list[Job], at_once: int, timeout: float) -> Iterator[Row]:
@@ -123,7 +70,9 @@ def results(jobs: list[Job], at_once: int, timeout: float) -> Iterator[Row]:
             raise RuntimeError('an import has initialized CUDA: no child could use it after a fork')
         gc.collect()
         gc.freeze()
-        yield from rows([job for job in jobs if (job.column == 'bare') == bare], at_once, timeout)
+        some = [job for job in jobs if (job.column == 'bare') == bare]
+        for job, row in apart.rows(some, answered, at_once=at_once, timeout=timeout):
+            yield {**job._asdict(), **row}
 
 
 def in_order(row: Row) -> tuple[int, int, int]:
@@ -188,9 +137,9 @@ def main() -> None:
     labels = given.only or (cases.GIVEN if given.given else cases.ALL)
     jobs = [Job(*job) for job in itertools.product(labels, given.columns, given.temperatures)]
     found = settle(list(results(jobs, given.jobs, given.timeout)))
-    (machine,) = rows([Job('', '', '')], 1, given.timeout)
-    machine['date'] = given.date
-    text = json.dumps({'machine': machine, 'rows': found}, indent=1, sort_keys=True)
+    ((_, about),) = apart.rows([None], measured_on)
+    about['date'] = given.date
+    text = json.dumps({'machine': about, 'rows': found}, indent=1, sort_keys=True)
     Path(given.out).write_text(without_folders(text) + '\n')
     print('\n'.join(summary(found)))
 
