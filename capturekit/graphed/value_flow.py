@@ -539,8 +539,9 @@ class ValueFlow:
     ) -> None:
         self._program = program
         self._of_time, self._of_number, self._of_any_use = of_time, of_number, of_any_use
-        #: The operators that take it.
+        #: The operators that take it, and the calls that make arrays of lists of it.
         self.operators: set[tuple[RanCode, int]] = set()
+        self.arrays: set[tuple[RanCode, int]] = set()
         #: The attributes that get the value; and what decides something about it.
         self.attributes: set[str] = set()
         self.outcomes: set[ReadOutcome] = set()
@@ -746,7 +747,8 @@ class ValueFlow:
             self._add(held.after(number))
         elif name in ('list', 'tuple') and type(what) is ContainerPart:
             self._add(held.after(number, 0, what))
-        elif name in MAKES_ARRAYS and _is_list(what) and not self._of_any_use:
+        elif name in MAKES_ARRAYS and _is_list(what):
+            self.arrays.add((code, number))
             self._add(held.after(number, 0, _LIST))
         elif name in ASKS and what in _NUMBERS and self._of_number:
             self.outcomes.add(ReadOutcome(name))
@@ -1045,6 +1047,9 @@ def _takers(program: CodeThatRan, of: _Place | str | _Parameter, operators: Reck
         operators.refused.extend(flow.at())
         return None
     operators.stores.update(flow.stores)
+    for made in flow.arrays:
+        operators.codes.append(made[0].code)
+        operators.arrays.update(_keys(*made))
     return flow.operators
 
 
