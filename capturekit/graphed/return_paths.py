@@ -17,7 +17,6 @@ import numpy as np
 
 from capturekit.graphed.code_reads import keeps_argument
 from capturekit.graphed.stack_steps import loader_of
-from capturekit.model.class_layout import MISSING, attributes_of, found_in_class
 from capturekit.model.code_steps import CodeStep, Does, steps_of
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
@@ -97,10 +96,6 @@ Caller = tuple[int, int] | None
 
 #: The types of functions that return what the code they call returns: Python's, and those that NumPy dispatches.
 _RETURN: tuple[Any, ...] = (FunctionType, type(np.sum))
-#: Steps that run no other code.
-_QUIET = Does.ANY_VARIABLE | {
-    Does.LOADS_CONSTANT, Does.BUILDS_TUPLE, Does.BUILDS_DICT, Does.BUILDS_DICT_OF_KEYS, *Does.NO_VALUE,
-}  # fmt: skip
 #: The type of functions that jax compiles. They call nothing but jax's own code.
 _OF_JAX = frozenset({'PjitFunction'})
 
@@ -111,8 +106,10 @@ class ReturnPaths:
     def __init__(self) -> None:
         #: The calls, and the ids of code, between which others may have come.
         self._through_others: set[tuple[Caller, int]] = set()
-        #: By the id of code and an offset in it: where the call there finds what it calls.
-        self._unpacking: dict[tuple[int, int], tuple[str, str] | None] = {}
+        #: The function that is called next, as far as that is told, and from where.
+        self._next: tuple[Caller, Any] = None, None
+        #: By the id of code and an offset in it: the variable of the function that it hands all its arguments to.
+        self._wrapped: dict[tuple[int, int], str | None] = {}
 
     def enters(self, caller: Caller, frame: FrameType) -> None:
         """Note that a call has entered a function."""
@@ -120,8 +117,12 @@ class ReturnPaths:
         if key not in self._through_others and not was_called_directly(frame) and not self._is_handed_on(frame):
             self._through_others.add(key)
 
+    def told(self, code: CodeType, offset: int, function: Any) -> None:
+        """Note what a call that begins is going to call."""
+        self._next = (id(code), offset), function
+
     def _is_handed_on(self, frame: FrameType) -> bool:
-        """Whether code has called this function with arguments that it unpacks: ``wrapped(*args, **named)``.
+        """Whether a wrapper has called this function with all that it was given: ``wrapped(*args, **named)``.
 
         Python calls it by code written in C, from 3.12.2 on where calls are watched, and does not show that this code
         does nothing else. Solvers whose methods are decorated need it.
@@ -130,49 +131,40 @@ class ReturnPaths:
         if below is None:
             return False
         key = id(below.f_code), below.f_lasti
-        if key not in self._unpacking:
-            self._unpacking[key] = _called_in(below.f_code, below.f_lasti)
-        place = self._unpacking[key]
-        function = None if place is None else _found(below, *place)
-        function = function.__func__ if type(function) is MethodType else function
-        return type(function) is FunctionType and function.__code__ is frame.f_code
+        (told, function), self._next = self._next, (None, None)
+        if told == key and _has_code(function, frame.f_code):
+            return True
+        if key not in self._wrapped:
+            self._wrapped[key] = _wrapped_in(below.f_code, below.f_lasti)
+        variable, wrapper = self._wrapped[key], function_of(below)
+        if variable is None or wrapper is None or wrapper.__closure__ is None:
+            return False
+        function = wrapper.__closure__[below.f_code.co_freevars.index(variable)].cell_contents
+        return _has_code(function, frame.f_code)
 
     def is_direct(self, caller: Caller, code: CodeType) -> bool:
         """Whether a call has entered code only directly."""
         return (caller, id(code)) not in self._through_others
 
 
-def _called_in(code: CodeType, offset: int) -> tuple[str, str] | None:
-    """Where a call like ``f(x, *args, **named)`` finds what it calls: in a variable of the enclosing code, or in an
-    attribute of a local variable, where no other code runs between the two. None of others."""
+def _has_code(function: Any, code: CodeType) -> bool:
+    """Whether it is a function with this code, or a method that is bound to an object."""
+    function = function.__func__ if type(function) is MethodType else function
+    return type(function) is FunctionType and function.__code__ is code
+
+
+def unpacks(code: CodeType) -> bool:
+    """Whether code calls anything with arguments that it unpacks."""
+    return any(step.does == Does.CALLS_UNPACKED for step in steps_of(code))
+
+
+def _wrapped_in(code: CodeType, offset: int) -> str | None:
+    """The variable of the enclosing code whose function a call like ``f(x, *args, **named)`` calls; None of others."""
     steps = steps_of(code)
     place = next((number for number, step in enumerate(steps) if step.offset == offset), 0)
     load = loader_of(steps, place) if gets_a_tuple(code, steps, place) else None
-    if load is None:
-        return None
-    name = steps[load].operand
-    if steps[load].does not in Does.ANY_ATTRIBUTE:
-        return (name, '') if steps[load].does == Does.LOADS_CELL and name in code.co_freevars else None
-    of, named = steps[load - 1], _own_arguments(code, inspect.CO_VARKEYWORDS)
-    between = zip(steps[load:], steps[load + 1 : place])
-    quiet = all(
-        step.does in _QUIET or (before.does == Does.LOADS_LOCAL and before.operand == named) for before, step in between
-    )
-    return (of.operand, name) if of.does == Does.LOADS_LOCAL and quiet else None
-
-
-def _found(frame: FrameType, variable: str, attribute: str) -> Any:
-    """What a frame has there; None if that may be computed."""
-    if attribute:
-        one = frame.f_locals.get(variable)
-        in_class = found_in_class(type(one), attribute)
-        computed = found_in_class(type(one), '__getattribute__') is not object.__getattribute__
-        computed = computed or not (in_class is MISSING or type(in_class) is FunctionType)
-        return None if computed else attributes_of(one).get(attribute, in_class)
-    wrapper = function_of(frame)
-    if wrapper is None or wrapper.__closure__ is None:
-        return None
-    return wrapper.__closure__[frame.f_code.co_freevars.index(variable)].cell_contents
+    is_enclosing = load is not None and steps[load].does == Does.LOADS_CELL and steps[load].operand in code.co_freevars
+    return steps[load].operand if load is not None and is_enclosing else None
 
 
 def gets_a_tuple(code: CodeType, steps: list[CodeStep], place: int) -> bool:
@@ -188,19 +180,17 @@ def gets_a_tuple(code: CodeType, steps: list[CodeStep], place: int) -> bool:
         if steps[number + 1].is_jump_target or step.does in Does.ANY_JUMP or above < 0:
             return False
         if not above:
-            given = step.does == Does.LOADS_LOCAL and step.operand == _own_arguments(code, inspect.CO_VARARGS)
+            given = step.does == Does.LOADS_LOCAL and step.operand == _own_arguments(code)
             return given or step.does in (Does.MAKES_TUPLE, Does.BUILDS_TUPLE)
         above -= step.effect
     return False
 
 
-def _own_arguments(code: CodeType, kind: int) -> str | None:
-    """The name of ``*args``, or of ``**named``; None if code has none, or gives it other values."""
-    if not code.co_flags & kind:
+def _own_arguments(code: CodeType) -> str | None:
+    """The name of ``*args``; None if code has none, or gives it other values."""
+    if not code.co_flags & inspect.CO_VARARGS:
         return None
-    before = code.co_argcount + code.co_kwonlyargcount
-    behind = kind == inspect.CO_VARKEYWORDS and bool(code.co_flags & inspect.CO_VARARGS)
-    name = code.co_varnames[before + behind]
+    name = code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
     return name if keeps_argument(code, name) else None
 
 
