@@ -24,7 +24,7 @@ from capturekit.graphed.allowlists import INTERFACES
 from capturekit.graphed.code_reads import MODULES, READERS, CodeNames, LoadedValue, names_by_line, names_of
 from capturekit.graphed.hidden_state import SEEDED, overwrites_entropy
 from capturekit.graphed.reasons import Reason
-from capturekit.graphed.return_paths import Caller, ReturnPaths, unpacks
+from capturekit.graphed.return_paths import Caller, ReturnPaths
 from capturekit.graphed.sets_made import SetsSeen
 from capturekit.graphed.settings import DEPTH, settings_of
 from capturekit.graphed.watched_objects import GivenValues, Holders
@@ -390,7 +390,8 @@ class CodeWatch:
             lines, calls = self.sets.follow(code)
             by_line = self._by_line[id(code)] = names_by_line(code)
             lines = lines or any(names.looked_at for names in by_line.values())
-            self._lines.follow(code, lines, calls or unpacks(code) or not _TOLD.isdisjoint(code.co_names))
+            calls = self.met.direct.follows(code) or calls or not _TOLD.isdisjoint(code.co_names)
+            self._lines.follow(code, lines, calls)
             self._watch_named(frame, by_line[0])
         else:
             self._watch_named(frame, whole)
@@ -417,7 +418,7 @@ class CodeWatch:
         doubt = self.to_hash.pop((id(code), offset), None)
         if doubt is not None and not (function is hash and is_hashed_by_value(first)):
             self._doubts.unwatchable.append(doubt)
-        self.met.direct.told(code, offset, function)
+        self.met.direct.calls(code, offset, function)
         if overwrites_entropy(function, first):
             self.seeding = id(code), offset
         elif self.seeding == (id(code), offset):

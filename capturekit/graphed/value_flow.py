@@ -56,7 +56,7 @@ from capturekit.graphed.recorded_number import (
     is_called_by,
     is_only_called,
 )
-from capturekit.graphed.return_paths import TELLS, Caller, gets_a_tuple, is_jaxs, is_plain, returns_for
+from capturekit.graphed.return_paths import TELLS, Caller, is_jaxs, is_plain, returns_for
 from capturekit.graphed.stack_steps import call_of, loader_of, takes
 from capturekit.graphed.state_changes import (
     ASKED_FOR,
@@ -381,11 +381,9 @@ class CodeThatRan:
     def _calls(self, code: RanCode, place: int, inner: CodeType) -> bool:
         """Whether the call there calls a function with this code, and nothing that calls it in turn."""
         number = loader_of(code.steps, place) if code.is_call(place) else None
-        if number is None:
+        if number is None or code.steps[place].does == Does.CALLS_UNPACKED:
             return False
         step, name = code.steps[number], code.steps[number].operand
-        if code.steps[place].does == Does.CALLS_UNPACKED and not gets_a_tuple(code.code, code.steps, place):
-            return False
         if step.does not in Does.ANY_ATTRIBUTE:
             return returns_for(self.value_of(code, step), inner)
         found = self._values_named(name)
