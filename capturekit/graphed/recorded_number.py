@@ -230,11 +230,12 @@ class Number:
     __str__, __repr__, __format__ = _asks('as text'), _asks('as text'), _asks('as text')
 
     def __array__(self, *_args: Any, **_named: Any) -> Any:
-        """What NumPy puts into an array: a number that refuses all that is done with it."""
+        """What NumPy puts into an array. From then on nothing gets the number: an item would be one of NumPy's."""
         if not self._of.go_into_arrays():
             raise unfollowed('its value decides something (as an array)')
+        del self._of, self._index, self._now
         made = np.empty((), object)
-        made[()] = Number.__new__(Number)
+        made[()] = self
         return made
 
 
