@@ -110,9 +110,9 @@ class ReturnPaths:
     def follows(self, code: CodeType) -> bool:
         """Whether to be told what code calls: if it makes calls like ``f(x, *args, **named)``.
 
-        From Python 3.12.2 on, code written in C makes them where calls are watched, and does nothing else. Before it
-        is told of, the call makes a tuple, as in ``f(*map(f, xs))``, which may enter the same code. So what is told
-        has to be entered next: not where code may try again what has entered nothing.
+        Where calls are watched, code written in C makes them, and does nothing else. Python tells of all of them from
+        3.12.2 on. Before it tells, the call makes a tuple, as in ``f(*map(f, xs))``, which may enter the same code. So
+        what is told has to be entered next: not where code may try again what has entered nothing.
         """
         steps = steps_of(code)
         tries = any(step.does == Does.HANDLES for step in steps)
