@@ -390,7 +390,8 @@ class CodeWatch:
             lines, calls = self.sets.follow(code)
             by_line = self._by_line[id(code)] = names_by_line(code)
             lines = lines or any(names.looked_at for names in by_line.values())
-            self._lines.follow(code, lines, calls or not _TOLD.isdisjoint(code.co_names))
+            calls = self.met.direct.follows(code) or calls or not _TOLD.isdisjoint(code.co_names)
+            self._lines.follow(code, lines, calls)
             self._watch_named(frame, by_line[0])
         else:
             self._watch_named(frame, whole)
@@ -417,6 +418,7 @@ class CodeWatch:
         doubt = self.to_hash.pop((id(code), offset), None)
         if doubt is not None and not (function is hash and is_hashed_by_value(first)):
             self._doubts.unwatchable.append(doubt)
+        self.met.direct.calls(code, offset, function)
         if overwrites_entropy(function, first):
             self.seeding = id(code), offset
         elif self.seeding == (id(code), offset):

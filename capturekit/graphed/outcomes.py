@@ -128,6 +128,7 @@ class ReckonedOperators(NamedTuple):
 
     The value is whether a number that comes out is followed, too. ``places``: where what they call is found, by the id
     of the namespace and the name. ``readers``: the calls of functions that read an array, as ``float(a)`` does.
+    ``arrays``: the calls that make NumPy arrays of lists of them.
     ``stores``: the names of attributes in which they are stored. ``refused``: where more is done with a number.
     """
 
@@ -135,6 +136,7 @@ class ReckonedOperators(NamedTuple):
     codes: list[CodeType]
     places: dict[tuple[int, str], FunctionPlace]
     readers: set[tuple[int, int]]
+    arrays: set[tuple[int, int]]
     stores: set[str]
     refused: list[Place]
 
@@ -156,7 +158,7 @@ class GivenNumbers(NamedTuple):
 
 
 def no_operators() -> ReckonedOperators:
-    return ReckonedOperators({}, [], {}, set(), set(), [])
+    return ReckonedOperators({}, [], {}, set(), set(), set(), [])
 
 
 NOTHING = Reckoned(frozenset(), no_operators())

@@ -445,6 +445,11 @@ class ReadNumbers:
         frame = recorded_number.computing_frame()
         return frame is not None and (id(frame.f_code), int(frame.f_lasti)) in self._operators.readers
 
+    def go_into_arrays(self) -> bool:
+        """Whether the code makes a NumPy array of a list of numbers at present."""
+        frame = recorded_number.computing_frame()
+        return frame is not None and (id(frame.f_code), int(frame.f_lasti)) in self._operators.arrays
+
     @contextmanager
     def watched(self) -> Iterator[None]:
         """For the block, note as a refusal that another class's operator method takes a number; and let functions take

@@ -135,6 +135,10 @@ def _like(number: Any) -> Any:
     return (type(number._now) if type(number) is Number else type(number))(0)
 
 
+#: What NumPy asks an object for before it calls ``__array__``.
+_BY_NUMPY = ('__array_struct__', '__array_interface__')
+
+
 class _OfOperators:
     """What CuPy's operators find in a number, None, makes them leave the operation to its methods. NumPy finds a
     method in its class, which refuses: else NumPy raised an error of its own, which code may catch."""
@@ -171,6 +175,8 @@ class Number:
         self._now = now
 
     def __getattr__(self, name: str) -> Any:
+        if name in _BY_NUMPY and self._of.go_into_arrays():
+            raise AttributeError(name)
         raise unfollowed(f'its attribute {name} is read')
 
     def __cupy_override_elementwise_kernel__(self, kernel: Any, *args: Any, **kwargs: Any) -> Any:
@@ -223,7 +229,14 @@ class Number:
     __float__, __complex__, __hash__ = _asks('float'), _asks('complex'), _asks('hash')
     __str__, __repr__, __format__ = _asks('as text'), _asks('as text'), _asks('as text')
 
-    __array__ = _asks('as an array')
+    def __array__(self, *_args: Any, **_named: Any) -> Any:
+        """What NumPy puts into an array. From then on nothing gets the number: an item would be one of NumPy's."""
+        if not self._of.go_into_arrays():
+            raise unfollowed('its value decides something (as an array)')
+        del self._of, self._index, self._now
+        made = np.empty((), object)
+        made[()] = self
+        return made
 
 
 #: Larger integers would be rounded twice on their way to a shorter float, which CuPy does once.

@@ -8,16 +8,13 @@ called it without others between, and does not show them.
 from __future__ import annotations
 
 import ctypes
-import inspect
 import sys
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 
-from capturekit.graphed.code_reads import keeps_argument
-from capturekit.graphed.stack_steps import loader_of
-from capturekit.model.code_steps import CodeStep, Does, steps_of
+from capturekit.model.code_steps import Does, steps_of
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 #: Where a frame's inner frame has its words: the function, its globals, its code, and the frame itself
@@ -106,73 +103,42 @@ class ReturnPaths:
     def __init__(self) -> None:
         #: The calls, and the ids of code, between which others may have come.
         self._through_others: set[tuple[Caller, int]] = set()
-        #: By the id of code and an offset in it: the variable of the function that it hands all its arguments to.
-        self._wrapped: dict[tuple[int, int], str | None] = {}
+        #: The calls of which it is told what they call; and from where, and which code by id, is called next.
+        self._told: set[Caller] = set()
+        self._next: tuple[Caller, int] | None = None
+
+    def follows(self, code: CodeType) -> bool:
+        """Whether to be told what code calls: if it makes calls like ``f(x, *args, **named)``.
+
+        Where calls are watched, code written in C makes them, and does nothing else. Python tells of all of them from
+        3.12.2 on. Before it tells, the call makes a tuple, as in ``f(*map(f, xs))``, which may enter the same code. So
+        what is told has to be entered next: not where code may try again what has entered nothing.
+        """
+        steps = steps_of(code)
+        tries = any(step.does == Does.HANDLES for step in steps)
+        back = [step for step in steps if tries and step.does == Does.JUMPS_BACK]
+        unpacking = [step for step in steps if step.does == Does.CALLS_UNPACKED]
+        for step in unpacking:
+            if not any(one.operand <= step.offset < one.offset for one in back):
+                self._told.update((id(code), offset) for offset in step.offsets)
+        return bool(unpacking)
+
+    def calls(self, code: CodeType, offset: int, function: Any) -> None:
+        """Note what a call that begins is going to call."""
+        function = function.__func__ if type(function) is MethodType else function
+        known = (id(code), offset) in self._told and type(function) is FunctionType
+        self._next = ((id(code), offset), id(function.__code__)) if known else None
 
     def enters(self, caller: Caller, frame: FrameType) -> None:
         """Note that a call has entered a function."""
         key = caller, id(frame.f_code)
-        if key not in self._through_others and not was_called_directly(frame) and not self._is_handed_on(frame):
+        told, self._next = self._next == key, None
+        if key not in self._through_others and not told and not was_called_directly(frame):
             self._through_others.add(key)
-
-    def _is_handed_on(self, frame: FrameType) -> bool:
-        """Whether a wrapper has called this function with all that it was given: ``wrapped(*args, **named)``.
-
-        Python calls it by code written in C, from 3.12.2 on where calls are watched, and does not show that this code
-        does nothing else. Solvers whose methods are decorated need it.
-        """
-        below = frame.f_back
-        if below is None:
-            return False
-        key = id(below.f_code), below.f_lasti
-        if key not in self._wrapped:
-            self._wrapped[key] = _wrapped_in(below.f_code, below.f_lasti)
-        variable, wrapper = self._wrapped[key], function_of(below)
-        if variable is None or wrapper is None or wrapper.__closure__ is None:
-            return False
-        function = wrapper.__closure__[below.f_code.co_freevars.index(variable)].cell_contents
-        function = function.__func__ if type(function) is MethodType else function
-        return type(function) is FunctionType and function.__code__ is frame.f_code
 
     def is_direct(self, caller: Caller, code: CodeType) -> bool:
         """Whether a call has entered code only directly."""
         return (caller, id(code)) not in self._through_others
-
-
-def _wrapped_in(code: CodeType, offset: int) -> str | None:
-    """The variable of the enclosing code whose function a call like ``f(x, *args, **named)`` calls; None of others."""
-    steps = steps_of(code)
-    place = next((number for number, step in enumerate(steps) if step.offset == offset), 0)
-    load = loader_of(steps, place) if gets_a_tuple(code, steps, place) else None
-    is_enclosing = load is not None and steps[load].does == Does.LOADS_CELL and steps[load].operand in code.co_freevars
-    return steps[load].operand if load is not None and is_enclosing else None
-
-
-def gets_a_tuple(code: CodeType, steps: list[CodeStep], place: int) -> bool:
-    """Whether a step is a call like ``f(x, *args, **named)``, whose code shows that it has a tuple to hand on.
-
-    Of anything else, as in ``f(*map(g, xs))``, the call makes a tuple first, so it may call others.
-    """
-    if steps[place].does != Does.CALLS_UNPACKED:
-        return False
-    above = -2 - steps[place].effect  # whether there is a place for named arguments
-    for number in range(place - 1, -1, -1):
-        step = steps[number]
-        if steps[number + 1].is_jump_target or step.does in Does.ANY_JUMP or above < 0:
-            return False
-        if not above:
-            given = step.does == Does.LOADS_LOCAL and step.operand == _own_arguments(code)
-            return given or step.does in (Does.MAKES_TUPLE, Does.BUILDS_TUPLE)
-        above -= step.effect
-    return False
-
-
-def _own_arguments(code: CodeType) -> str | None:
-    """The name of ``*args``; None if code has none, or gives it other values."""
-    if not code.co_flags & inspect.CO_VARARGS:
-        return None
-    name = code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
-    return name if keeps_argument(code, name) else None
 
 
 def is_jaxs(value: Any) -> bool:

@@ -56,7 +56,7 @@ from capturekit.graphed.recorded_number import (
     is_called_by,
     is_only_called,
 )
-from capturekit.graphed.return_paths import TELLS, Caller, gets_a_tuple, is_jaxs, is_plain, returns_for
+from capturekit.graphed.return_paths import TELLS, Caller, is_jaxs, is_plain, returns_for
 from capturekit.graphed.stack_steps import call_of, loader_of, takes
 from capturekit.graphed.state_changes import (
     ASKED_FOR,
@@ -381,11 +381,9 @@ class CodeThatRan:
     def _calls(self, code: RanCode, place: int, inner: CodeType) -> bool:
         """Whether the call there calls a function with this code, and nothing that calls it in turn."""
         number = loader_of(code.steps, place) if code.is_call(place) else None
-        if number is None:
+        if number is None or code.steps[place].does == Does.CALLS_UNPACKED:
             return False
         step, name = code.steps[number], code.steps[number].operand
-        if code.steps[place].does == Does.CALLS_UNPACKED and not gets_a_tuple(code.code, code.steps, place):
-            return False
         if step.does not in Does.ANY_ATTRIBUTE:
             return returns_for(self.value_of(code, step), inner)
         found = self._values_named(name)
@@ -539,8 +537,9 @@ class ValueFlow:
     ) -> None:
         self._program = program
         self._of_time, self._of_number, self._of_any_use = of_time, of_number, of_any_use
-        #: The operators that take it.
+        #: The operators that take it, and the calls that make arrays of lists of it.
         self.operators: set[tuple[RanCode, int]] = set()
+        self.arrays: set[tuple[RanCode, int]] = set()
         #: The attributes that get the value; and what decides something about it.
         self.attributes: set[str] = set()
         self.outcomes: set[ReadOutcome] = set()
@@ -746,7 +745,8 @@ class ValueFlow:
             self._add(held.after(number))
         elif name in ('list', 'tuple') and type(what) is ContainerPart:
             self._add(held.after(number, 0, what))
-        elif name in MAKES_ARRAYS and _is_list(what) and not self._of_any_use:
+        elif name in MAKES_ARRAYS and _is_list(what):
+            self.arrays.add((code, number))
             self._add(held.after(number, 0, _LIST))
         elif name in ASKS and what in _NUMBERS and self._of_number:
             self.outcomes.add(ReadOutcome(name))
@@ -1045,6 +1045,9 @@ def _takers(program: CodeThatRan, of: _Place | str | _Parameter, operators: Reck
         operators.refused.extend(flow.at())
         return None
     operators.stores.update(flow.stores)
+    for made in flow.arrays:
+        operators.codes.append(made[0].code)
+        operators.arrays.update(_keys(*made))
     return flow.operators
 
 
