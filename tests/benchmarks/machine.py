@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+from contextlib import suppress
 from typing import Any
 
-#: Whose versions are told.
 PACKAGES = ('cupy-cuda13x', 'cupy-cuda12x', 'cuda-bindings', 'torch', 'jax', 'numpy')
 
 
@@ -20,11 +20,9 @@ def machine(cp: Any, *packages: str) -> dict[str, str]:
     elif hasattr(cp, 'cuda'):
         runtime = cp.cuda.runtime
         found['device'] = runtime.getDeviceProperties(cp.cuda.Device().id)['name'].decode()
-        found['driver'] = f'CUDA {runtime.driverGetVersion()}'
-        found['runtime'] = f'CUDA {runtime.runtimeGetVersion()}'
+        found |= {name: f'CUDA {getattr(runtime, name + "GetVersion")()}' for name in ('driver', 'runtime')}
     for package in (*PACKAGES, *packages):
-        try:
+        found[package] = 'absent'
+        with suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = 'absent'
     return found

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import capturekit as ck
+from capturekit.model.cleanup import Uncollected
 
 now = time.perf_counter
 #: How often each thing is done, if nothing else is said.
@@ -45,14 +46,9 @@ class Line:
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
     """Held off for what is compared, as it is in the block of a capture."""
-    was_on = gc.isenabled()
     gc.collect()
-    gc.disable()
-    try:
+    with Uncollected():
         yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def recorded(work: Callable[[Any], object], **options: Any) -> Any:
