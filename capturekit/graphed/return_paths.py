@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from capturekit.graphed.code_reads import keeps_argument
-from capturekit.graphed.stack_steps import loader_of
+from capturekit.graphed.stack_steps import loader_of, maker_of
 from capturekit.model.code_steps import CodeStep, Does, steps_of
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
@@ -155,16 +155,11 @@ def gets_a_tuple(code: CodeType, steps: list[CodeStep], place: int) -> bool:
     """
     if steps[place].does != Does.CALLS_UNPACKED:
         return False
-    above = -2 - steps[place].effect  # whether there is a place for named arguments
-    for number in range(place - 1, -1, -1):
-        step = steps[number]
-        if steps[number + 1].is_jump_target or step.does in Does.ANY_JUMP or above < 0:
-            return False
-        if not above:
-            given = step.does == Does.LOADS_LOCAL and step.operand == _own_arguments(code)
-            return given or step.does in (Does.MAKES_TUPLE, Does.BUILDS_TUPLE)
-        above -= step.effect
-    return False
+    made = maker_of(steps, place, -2 - steps[place].effect)  # below the named arguments, if there is a place for them
+    if made is None:
+        return False
+    given = steps[made].does == Does.LOADS_LOCAL and steps[made].operand == _own_arguments(code)
+    return given or steps[made].does in (Does.MAKES_TUPLE, Does.BUILDS_TUPLE)
 
 
 def _own_arguments(code: CodeType) -> str | None:

@@ -1,4 +1,4 @@
-"""What steps take from Python's stack, and which step calls what another one loads."""
+"""What steps take from Python's stack, which step made a value there, and which one calls what another one loads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def takes(step: CodeStep) -> int:
 _CONTAINERS = frozenset({
     Does.BUILDS_TUPLE, Does.BUILDS_LIST, Does.BUILDS_SET, Does.BUILDS_DICT, Does.BUILDS_DICT_OF_KEYS, Does.BUILDS_SLICE,
 })  # fmt: skip
-_ENDS = Does.ANY_JUMP | {*Does.ANY_STORE, Does.RETURNS, Does.YIELDS}
+_ENDS = Does.ANY_STORE | {Does.JUMPS_BACK, Does.RETURNS, Does.YIELDS}
 #: Steps that load what a call calls.
 _CALLED = Does.ANY_GLOBAL | Does.ANY_ATTRIBUTE | {Does.LOADS_CELL}
 
@@ -47,17 +47,48 @@ def call_of(steps: list[CodeStep], number: int, through: bool = False) -> int | 
     elif number and steps[number - 1].does == Does.MAKES_ROOM:
         depth += 1  # what a method is loaded from lies beside it until the call
     below = depth - 1 if sys.version_info < (3, 13) else 0  # since then what a method is loaded from lies above it
+    top, ends = depth, False
+    joins: dict[int, int] = {}  # the depth where jumps lead
     for place, step in enumerate(steps[number + 1 :], number + 1):
+        if step.offsets[0] in joins:
+            depth = joins.pop(step.offsets[0])
+        elif ends:
+            break  # only jumps from elsewhere lead here
+        ends = step.does == Does.JUMPS
         if step.does in _CONTAINERS and depth - below <= takes(step):
             break  # the value is put into a container
+        if depth - _reach(step) < top:
+            break  # what is loaded is copied, or decides something
         depth += step.effect
         if depth < 1:
             break
         if depth == 1 and step.does in Does.ANY_CALL:
             return place
+        if step.does in Does.ANY_JUMP:
+            joins[step.operand] = depth + (step.does == Does.JUMPS_OR_DROPS)
         if step.does in _ENDS or (step.does == Does.MAKES_FUNCTION and not through):
             break
     return number if load.does == Does.LOADS_METHOD else None
+
+
+def _reach(step: CodeStep) -> int:
+    """How many values on the stack a step copies, puts in another order, or jumps by."""
+    return step.amount if step.does in (Does.SWAPS, Does.COPIES) else step.does in Does.ANY_JUMP
+
+
+def maker_of(steps: list[CodeStep], place: int, above: int) -> int | None:
+    """The number of the step that makes the value above which so many others lie when another step begins.
+
+    None where jumps lead to the steps between, or away from them.
+    """
+    for number in range(place - 1, -1, -1):
+        step = steps[number]
+        if above < 0 or steps[number + 1].is_jump_target or step.does in Does.ANY_JUMP:
+            return None
+        if not above and step.does != Does.NOTHING:
+            return number
+        above -= step.effect
+    return None
 
 
 def loader_of(steps: list[CodeStep], call: int) -> int | None:
