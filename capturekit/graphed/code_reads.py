@@ -58,23 +58,32 @@ class LoadedValue(NamedTuple):
         return value
 
 
+def loaded_at(steps: list[CodeStep], number: int) -> tuple[LoadedValue, int] | None:
+    """What a step loads, or takes as an attribute of what is loaded, and the number of the step where that begins."""
+    attributes: list[str] = []
+    while number > 0 and steps[number].does in Does.ANY_ATTRIBUTE:
+        attributes.insert(0, steps[number].operand)
+        number -= 1
+    root = steps[number]
+    is_global = root.does == Does.LOADS_GLOBAL
+    if not is_global and root.does not in Does.ANY_VARIABLE:
+        return None
+    return LoadedValue(root.operand, is_global, tuple(attributes)), number
+
+
 def loaded_before(steps: list[CodeStep], number: int) -> LoadedValue | None:
     """What was loaded just before a step; None if its value may be another one than when the line began."""
-    attributes: list[str] = []
-    place = number - 1
-    while place > 0 and steps[place].does in Does.ANY_ATTRIBUTE:
-        attributes.insert(0, steps[place].operand)
-        place -= 1
-    root, line = steps[max(place, 0)], steps[number].line
-    is_global, is_local = root.does == Does.LOADS_GLOBAL, root.does == Does.LOADS_LOCAL
-    if place < 0 or not (is_global or root.does in Does.ANY_VARIABLE):
+    found = loaded_at(steps, number - 1) if number else None
+    if found is None:
         return None
-    if line is None or root.line != line or (not is_global and _is_stored(steps, root.operand, line)):
+    value, place = found
+    root, line = steps[place], steps[number].line
+    if line is None or root.line != line or (not value.is_global and _is_stored(steps, root.operand, line)):
         return None
     before = [one.does for one in steps[:place] if one.line in (line, None)]
-    if (attributes or not is_local) and not _CHANGES.isdisjoint(before):
+    if (value.attributes or root.does != Does.LOADS_LOCAL) and not _CHANGES.isdisjoint(before):
         return None
-    return LoadedValue(root.operand, is_global, tuple(attributes))
+    return value
 
 
 def dictionary_asked(steps: list[CodeStep], number: int) -> LoadedValue | None:
@@ -128,12 +137,11 @@ def name_given(steps: list[CodeStep], number: int) -> tuple[CodeStep | None, Cod
     place = call_of(steps, number)
     if place is None or steps[place].does != Does.CALLS or steps[number + 1].does in Does.ANY_ATTRIBUTE:
         return None, None
-    made = maker_of(steps, place, steps[place].amount - 2)
-    name = None if made is None else steps[made]
-    if name is None or not (_is_text(name) or name.does in Does.ANY_VARIABLE):
+    made = maker_of(steps, number, place, steps[place].amount - 2)
+    if made is None or not (_is_text(steps[made]) or steps[made].does in Does.ANY_VARIABLE):
         return steps[place], None
-    changes = any(_may_change(name, step) for step in steps[made + 1 : place])
-    return steps[place], None if changes else name
+    changes = any(_may_change(steps[made], step) for step in steps[made + 1 : place])
+    return steps[place], None if changes else steps[made]
 
 
 def only_tested(steps: list[CodeStep]) -> set[str]:
