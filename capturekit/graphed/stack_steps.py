@@ -47,7 +47,7 @@ def call_of(steps: list[CodeStep], number: int, through: bool = False) -> int | 
     top = load.effect
     if load.does in Does.ANY_ATTRIBUTE:
         top += 1 + _has_room_below(steps, number)
-    elif _ROOM_IS_BELOW and number and steps[number - 1].does == Does.MAKES_ROOM:
+    elif _ROOM_IS_BELOW and number and not load.is_called and steps[number - 1].does == Does.MAKES_ROOM:
         top += 1
     below = top - 1 if _ROOM_IS_BELOW else 0
     for place, depth in _depths(steps, number, top):
@@ -113,8 +113,8 @@ def loader_of(steps: list[CodeStep], call: int) -> int | None:
 
 
 def _has_room_below(steps: list[CodeStep], number: int) -> bool:
-    """Whether a place for a method lies on the stack below an attribute."""
-    if not _ROOM_IS_BELOW or (steps[number].does == Does.LOADS_METHOD and sys.version_info < (3, 12)):
+    """Whether a place for a method lies on the stack below an attribute that is not loaded as a method."""
+    if not _ROOM_IS_BELOW or steps[number].does == Does.LOADS_METHOD:
         return False
     while number and steps[number].does in Does.ANY_ATTRIBUTE:
         number -= 1
