@@ -404,11 +404,6 @@ class ReadNumbers:
         known = self._numbers.get(key)
         return self._computed(_Step(lambda: value, ()), value, key) if known is None else known
 
-    def reckoned(self, plain: Callable[..., Any], operands: Sequence[Any], asks: bool) -> Any:
-        """What comes out of numbers, some of them plain ones: a number, or where the code ``asks`` a truth value."""
-        numbers = tuple([one if type(one) is Number else self.constant(one) for one in operands])
-        return self.compared(plain, numbers) if asks else self.computed(plain, numbers)
-
     def computed(self, plain: Callable[..., Any], operands: tuple[Number, ...]) -> Number:
         """A number that is computed again at each launch."""
         indices = tuple(one._index for one in operands)
