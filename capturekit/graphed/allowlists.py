@@ -47,7 +47,7 @@ OUTSIDE = {
 #: Modules of NumPy whose functions all read files; and those whose functions read the options for printing.
 OF_FILES = _set('numpy._core.memmap numpy.lib.format numpy.lib._format_impl numpy.lib._datasource')
 OF_PRINTING = _set('numpy._core.arrayprint')
-#: Modules of NumPy whose texts depend on more options, and their functions that make texts.
+#: Modules of NumPy whose texts depend on further options, and their functions that make texts.
 OF_TEXTS = _set('numpy.polynomial._polybase numpy.ma.core')
 MAKING_TEXTS = _set('__str__ __repr__ __format__')
 #: Functions of ``traceback`` that read who called the function.

@@ -202,7 +202,7 @@ class LibraryUses:
             # CuPy's arrays are printed so, too
             self._values.watch_state("NumPy's options for printing", np.get_printoptions)
         elif inside in allowlists.OF_TEXTS and name in allowlists.MAKING_TEXTS:
-            self._values.watch_state("NumPy's options for polynomials and masked arrays", _options_of_texts)
+            self._doubts.add(frame, f'calls {inside}.{name}')
         elif top == 'cupy' and name in _OF_ERRORS:
             self._values.watch_state("CuPy's handling of errors", sys.modules['cupyx'].geterr)
         if name not in allowlists.OUTSIDE.get(top, ()) and not of_files:
@@ -237,16 +237,6 @@ class LibraryUses:
         else:
             self._values.depends_on(settings.REGISTERED)
             self.calls.add((module, name))
-
-
-def _options_of_texts() -> list[Any]:
-    """NumPy's options for printing that ``np.get_printoptions`` does not tell."""
-    polynomials: Any = sys.modules.get('numpy.polynomial._polybase')
-    masked: Any = sys.modules.get('numpy.ma.core')
-    return [
-        None if polynomials is None else polynomials.ABCPolyBase._use_unicode,
-        None if masked is None else dict(vars(masked.masked_print_option)),
-    ]
 
 
 #: Functions of ``random`` that give a generator another state; ``__init__`` may be called again.

@@ -15,6 +15,7 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any, NamedTuple
 
 from capturekit.graphed.allowlists import FLAGS, INTERFACES, OF_ARRAYS, OF_DEVICES, OUT_OF_SIGHT
+from capturekit.graphed.stack_steps import call_of, maker_of
 from capturekit.model.class_layout import MISSING, among, dictionary_of_class, found_in_class, layout_of
 from capturekit.model.code_steps import CodeStep, Does, steps_of
 
@@ -57,23 +58,32 @@ class LoadedValue(NamedTuple):
         return value
 
 
+def loaded_at(steps: list[CodeStep], number: int) -> tuple[LoadedValue, int] | None:
+    """What a step loads, or takes as an attribute of what is loaded, and the number of the step where that begins."""
+    attributes: list[str] = []
+    while number > 0 and steps[number].does in Does.ANY_ATTRIBUTE:
+        attributes.insert(0, steps[number].operand)
+        number -= 1
+    root = steps[number]
+    is_global = root.does == Does.LOADS_GLOBAL
+    if not is_global and root.does not in Does.ANY_VARIABLE:
+        return None
+    return LoadedValue(root.operand, is_global, tuple(attributes)), number
+
+
 def loaded_before(steps: list[CodeStep], number: int) -> LoadedValue | None:
     """What was loaded just before a step; None if its value may be another one than when the line began."""
-    attributes: list[str] = []
-    place = number - 1
-    while place > 0 and steps[place].does in Does.ANY_ATTRIBUTE:
-        attributes.insert(0, steps[place].operand)
-        place -= 1
-    root, line = steps[max(place, 0)], steps[number].line
-    is_global, is_local = root.does == Does.LOADS_GLOBAL, root.does == Does.LOADS_LOCAL
-    if place < 0 or not (is_global or root.does in Does.ANY_VARIABLE):
+    found = loaded_at(steps, number - 1) if number else None
+    if found is None:
         return None
-    if line is None or root.line != line or (not is_global and _is_stored(steps, root.operand, line)):
+    value, place = found
+    root, line = steps[place], steps[number].line
+    if line is None or root.line != line or (not value.is_global and _is_stored(steps, root.operand, line)):
         return None
     before = [one.does for one in steps[:place] if one.line in (line, None)]
-    if (attributes or not is_local) and not _CHANGES.isdisjoint(before):
+    if (value.attributes or root.does != Does.LOADS_LOCAL) and not _CHANGES.isdisjoint(before):
         return None
-    return LoadedValue(root.operand, is_global, tuple(attributes))
+    return value
 
 
 def dictionary_asked(steps: list[CodeStep], number: int) -> LoadedValue | None:
@@ -115,52 +125,23 @@ _STORED = Does.CHANGES_VARIABLE - Does.CHANGES_GLOBAL | {Does.SETS_ASIDE}
 _CHANGES = Does.ANY_CALL | Does.CHANGES_ANY | {
     Does.IMPORTS, Does.IMPORTS_FROM, Does.LOOPS, Does.YIELDS, Does.EXITS, Does.RUNS_CODE, Does.MAKES_TUPLE,
 }  # fmt: skip
-#: Steps that only put a value onto the stack, and those that do so if they take none.
+#: Steps that only put a value onto the stack.
 _LOADS = Does.ANY_LOAD | {Does.LOADS_CONSTANT, Does.LOADS_PYTHONS_OWN, Does.MAKES_CLASS}
-_EMPTY = frozenset({Does.BUILDS_LIST, Does.BUILDS_DICT, Does.BUILDS_SET})
 
 
 def name_given(steps: list[CodeStep], number: int) -> tuple[CodeStep | None, CodeStep | None]:
     """The call of the function loaded there, if it is called at once, and the step that loads the name for it.
 
-    The name is the second argument. It is None if it is neither a text in the code nor a variable. The stack is
-    followed from the function on: the second argument begins where there is one value more than the function and its
-    first argument.
+    The name is the second argument. It is None if it is neither a text in the code nor a variable.
     """
-    top = steps[number].effect
-    if steps[number + 1].does == Does.MAKES_ROOM:
-        number, top = number + 1, top + 1
-    depth, certain, ends = top, True, False
-    name: CodeStep | None = None
-    joins: dict[int, tuple[int, CodeStep | None]] = {}  # where jumps lead: the depth there, and the name so far
-    for step in steps[number + 1 :]:
-        jumps = step.does in Does.ANY_JUMP
-        if step.offsets[0] in joins:
-            depth, other = joins.pop(step.offsets[0])
-            certain = certain and other == name
-        elif ends:
-            break  # only jumps from elsewhere lead here
-        ends = step.does == Does.JUMPS
-        if step.does == Does.CALLS and depth - top == step.amount:
-            return step, name if certain else None
-        if (depth == top and not _only_adds(step)) or depth - _reach(step) < top:
-            break  # something else is done with the function
-        if jumps:
-            certain = certain and depth > top + 2
-            if step.operand <= step.offset:
-                break
-            there = depth + step.effect + (step.does == Does.JUMPS_OR_DROPS), name
-            certain = joins.setdefault(step.operand, there) == there and certain
-        elif step.does in (Does.CALLS_UNPACKED, Does.LOOPS, Does.RETURNS):
-            break
-        before, depth = depth, depth + step.effect
-        if depth < top or (depth == top < before and step.does != Does.DROPS and not jumps):
-            break
-        if before == top + 1 and depth == top + 2:
-            name = step if _is_text(step) or step.does in Does.ANY_VARIABLE else None
-        elif name is None or (depth < top + 3 and not jumps) or _may_change(name, step):
-            name = None  # it is computed, or the variable may have changed
-    return None, None
+    place = call_of(steps, number)
+    if place is None or steps[place].does != Does.CALLS or steps[number + 1].does in Does.ANY_ATTRIBUTE:
+        return None, None
+    made = maker_of(steps, number, place, steps[place].amount - 2)
+    if made is None or not (_is_text(steps[made]) or steps[made].does in Does.ANY_VARIABLE):
+        return steps[place], None
+    changes = any(_may_change(steps[made], step) for step in steps[made + 1 : place])
+    return steps[place], None if changes else steps[made]
 
 
 def only_tested(steps: list[CodeStep]) -> set[str]:
@@ -170,16 +151,6 @@ def only_tested(steps: list[CodeStep]) -> set[str]:
     tested = {one.offset: one.operand for one in given if _is_text(one) and one.operand in INTERFACES}
     others = {one.operand for one in steps if type(one.operand) is str and one.offset not in tested}
     return set(tested.values()) - others
-
-
-def _only_adds(step: CodeStep) -> bool:
-    """Whether a step leaves alone what lies on the stack."""
-    return step.does in _LOADS or step.does in Does.NO_VALUE or (step.does in _EMPTY and not step.amount)
-
-
-def _reach(step: CodeStep) -> int:
-    """How many values on the stack a step copies or puts in another order."""
-    return step.amount if step.does in (Does.SWAPS, Does.COPIES) else 0
 
 
 def _may_change(name: CodeStep, step: CodeStep) -> bool:

@@ -105,8 +105,7 @@ class LinesRun:
         self._ran: dict[int, set[int]] = {}
         #: The code of which each line is told each time, by id.
         self._each_time: set[int] = set()
-        #: The events that are told of in code, by its id; and the generators whose values are told, each to whom.
-        self._events: dict[int, int] = {}
+        #: To whom the values of generators are told, by the id of their code.
         self._values: dict[int, Callable[[CodeType, Any], None]] = {}
 
     def begin(self) -> None:
@@ -118,11 +117,14 @@ class LinesRun:
             if _monitoring.get_tool(tool) is None:
                 self._tool = tool  # a signal may end this at any call: from now on ``end`` frees it
                 _monitoring.use_tool_id(tool, _NAME)
-                _monitoring.register_callback(tool, _monitoring.events.LINE, self._line)
-                _monitoring.register_callback(tool, _monitoring.events.CALL, self._call)
-                _monitoring.register_callback(tool, _monitoring.events.PY_YIELD, self._yield)
+                self._register(self._line, self._call, self._yield)
                 return
         _followed.clear()
+
+    def _register(self, *callbacks: Callable[..., Any] | None) -> None:
+        events = _monitoring.events
+        for event, callback in zip((events.LINE, events.CALL, events.PY_YIELD), callbacks):
+            _monitoring.register_callback(self._tool, event, callback)
 
     @property
     def told(self) -> bool:
@@ -131,7 +133,6 @@ class LinesRun:
 
     def follow(self, code: CodeType, each_time: bool, calls: bool) -> None:
         """Tell of the lines of code that begins to run for the first time."""
-        self._codes[id(code)] = code
         self._ran[id(code)] = {0}  # what belongs to no line
         if each_time:
             self._each_time.add(id(code))
@@ -140,19 +141,18 @@ class LinesRun:
 
     def follow_calls(self, code: CodeType) -> None:
         """Tell of the calls of code whose lines are not told of."""
-        self._codes[id(code)] = code
         self._tell(code, _monitoring.events.CALL)
 
     def tell_values(self, code: CodeType, yielded: Callable[[CodeType, Any], None]) -> None:
         """Tell of all values that generators of this code give."""
         if id(code) not in self._values:
             self._values[id(code)] = yielded
-            self._codes[id(code)] = code
             self._tell(code, _monitoring.events.PY_YIELD)
 
     def _tell(self, code: CodeType, events: int) -> None:
-        self._events[id(code)] = self._events.get(id(code), 0) | events
-        _monitoring.set_local_events(self._tool, code, self._events[id(code)])
+        self._codes[id(code)] = code
+        events |= _monitoring.get_local_events(self._tool, code)
+        _monitoring.set_local_events(self._tool, code, events)
 
     def end(self) -> None:
         """Tell no more. Which lines ran is still known. A second call ends what the first has left."""
@@ -163,9 +163,7 @@ class LinesRun:
             return
         for code in self._codes.values():
             _monitoring.set_local_events(tool, code, 0)
-        _monitoring.register_callback(tool, _monitoring.events.LINE, None)
-        _monitoring.register_callback(tool, _monitoring.events.CALL, None)
-        _monitoring.register_callback(tool, _monitoring.events.PY_YIELD, None)
+        self._register(None, None, None)
         self._values.clear()
         _followed.clear()
         self._tool = None
@@ -390,8 +388,7 @@ class CodeWatch:
             lines, calls = self.sets.follow(code)
             by_line = self._by_line[id(code)] = names_by_line(code)
             lines = lines or any(names.looked_at for names in by_line.values())
-            calls = self.met.direct.follows(code) or calls or not _TOLD.isdisjoint(code.co_names)
-            self._lines.follow(code, lines, calls)
+            self._lines.follow(code, lines, calls or not _TOLD.isdisjoint(code.co_names))
             self._watch_named(frame, by_line[0])
         else:
             self._watch_named(frame, whole)
@@ -418,7 +415,6 @@ class CodeWatch:
         doubt = self.to_hash.pop((id(code), offset), None)
         if doubt is not None and not (function is hash and is_hashed_by_value(first)):
             self._doubts.unwatchable.append(doubt)
-        self.met.direct.calls(code, offset, function)
         if overwrites_entropy(function, first):
             self.seeding = id(code), offset
         elif self.seeding == (id(code), offset):

@@ -10,7 +10,6 @@ seed first, and then gives it the state of the seed, and forgets what it has dra
 from __future__ import annotations
 
 import contextvars
-import functools
 import io
 import random
 import sys
@@ -221,11 +220,9 @@ def output_now() -> tuple[Callable[[], Any], Any]:
     """How to read what counts of the standard output, and what that gives now: the file itself where it has state."""
     values = vars(sys)
     file = values.get('stdout', MISSING)
-    return (is_as_it_was(values, 'stdout', file), True) if is_output(file) else (partial(_read, values, 'stdout'), file)
-
-
-def _read(values: dict[str, Any], name: str) -> Any:
-    return values.get(name, MISSING)
+    if is_output(file):
+        return is_as_it_was(values, 'stdout', file), True
+    return partial(values.get, 'stdout', MISSING), file
 
 
 #: The function by which entropy is drawn.
@@ -238,11 +235,4 @@ _NO_ARGUMENT: Any = getattr(getattr(sys, 'monitoring', None), 'MISSING', None)
 def overwrites_entropy(function: Any, first: Any) -> bool:
     """Whether a call makes a generator with a seed, whose state no entropy is in. ``first``: its first argument."""
     made: Any = getattr(sys.modules.get('numpy.random'), SEEDED, None)
-    return made is not None and function is made and first is not None and first is not _NO_ARGUMENT and _forgets(made)
-
-
-@functools.cache
-def _forgets(made: Any) -> bool:
-    """Whether nothing is left in a generator of the entropy with which it was made; older versions of NumPy keep it."""
-    bits = made(0)._bit_generator
-    return getattr(bits, '_seed_seq', bits) is None
+    return made is not None and function is made and first is not None and first is not _NO_ARGUMENT

@@ -75,6 +75,12 @@ def _asks(what: str) -> Callable[..., Any]:
     return refuse
 
 
+def _reckoned(of: Any, plain: Callable[..., Any], operands: Iterable[Any], asks: bool) -> Any:
+    """What comes out of numbers, some of them plain ones: a number, or where the code ``asks`` a truth value."""
+    numbers = tuple([one if type(one) is Number else of.constant(one) for one in operands])
+    return of.compared(plain, numbers) if asks else of.computed(plain, numbers)
+
+
 def _operator(
     plain: Callable[..., Any], ufunc: str, swapped: bool = False, asks: bool = False
 ) -> Callable[[Number, Any], Any]:
@@ -91,9 +97,7 @@ def _operator(
         if type(other) is not Number and type(other) not in COMPUTED:
             name = type(other).__name__
             raise unfollowed(f'it is compared with a {name}' if asks else f'it meets a {name} ({plain.__name__})')
-        second = other if type(other) is Number else of.constant(other)
-        operands = (second, self) if swapped else (self, second)
-        return of.compared(plain, operands) if asks else of.computed(plain, operands)
+        return _reckoned(of, plain, (other, self) if swapped else (self, other), asks)
 
     return operate
 
@@ -159,8 +163,7 @@ def _given_to_numpy(_self: Any, ufunc: Any, method: str, *inputs: Any, **named: 
     of.standing()
     if ufunc in _ASKED:
         return np.bool_(of.compared(_ASKED[ufunc], inputs))
-    numbers = tuple([one if type(one) is Number else of.constant(one) for one in inputs])
-    return (of.compared if ufunc in _COMPARING else of.computed)(ufunc, numbers)
+    return _reckoned(of, ufunc, inputs, ufunc in _COMPARING)
 
 
 class Number:
@@ -345,8 +348,7 @@ class _OfNumbers:
         of.standing()
         if named or not all(type(one) is Number or type(one) in COMPUTED for one in args):
             raise unfollowed(f'{self._function.__name__} gets it beside something else than numbers')
-        numbers = tuple([one if type(one) is Number else of.constant(one) for one in args])
-        return of.compared(self._function, numbers) if self._asks else of.computed(self._function, numbers)
+        return _reckoned(of, self._function, args, self._asks)
 
 
 def _read(value: Any) -> Any:

@@ -8,12 +8,13 @@ called it without others between, and does not show them.
 from __future__ import annotations
 
 import ctypes
+import inspect
 import sys
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
-import numpy as np
-
+from capturekit.graphed.code_reads import LoadedValue, keeps_argument, loaded_at
+from capturekit.graphed.stack_steps import loader_of, maker_of
 from capturekit.model.code_steps import Does, steps_of
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
@@ -26,10 +27,10 @@ _Word = ctypes.c_size_t
 _Inner = _Word * 7
 #: Which word of a frame leads to the inner frame.
 _INNER = 3
-#: Where an inner frame shows whether C called it: from 3.12 on, this word leads to the frame below, which is one of C
-#: then; in 3.11 a byte says so.
-_BELOW = {(3, 12): 1, (3, 13): 1, (3, 14): 1}
-_ENTRY = {(3, 11): 8 * _WORD + 4}
+#: The word of an inner frame that leads to the frame below, from Python 3.12 on: where C called, that is one of C.
+_BELOW = 1
+#: The byte of an inner frame of Python 3.11 that says whether C called.
+_ENTRY = 8 * _WORD + 4
 
 
 def _words_of_frames() -> tuple[int, int, int, int] | None:
@@ -39,10 +40,6 @@ def _words_of_frames() -> tuple[int, int, int, int] | None:
 
 
 _HERE = _words_of_frames()
-_BELOW_HERE = _BELOW.get(sys.version_info[:2])
-_ENTRY_HERE = _ENTRY.get(sys.version_info[:2])
-#: Whether this Python shows which calls are direct.
-TELLS = _HERE is not None and (_BELOW_HERE or _ENTRY_HERE) is not None
 
 
 def function_of(frame: FrameType) -> FunctionType | None:
@@ -67,14 +64,12 @@ def was_called_directly(frame: FrameType) -> bool:
     tell.
     """
     below = frame.f_back
-    if not TELLS or _HERE is None or below is None:
+    inner = None if _HERE is None else _inner(frame, *_HERE[1:])
+    if inner is None or below is None:
         return False
-    inner = _inner(frame, *_HERE[1:])
-    if inner is None:
-        return False
-    if _BELOW_HERE is not None:
-        return bool(inner[_BELOW_HERE] == _at(below))
-    return not ctypes.c_ubyte.from_address(_at(frame) + (_ENTRY_HERE or 0)).value
+    if sys.version_info >= (3, 12):
+        return bool(inner[_BELOW] == _at(below))
+    return not ctypes.c_ubyte.from_address(_at(frame) + _ENTRY).value
 
 
 def _at(frame: FrameType) -> int:
@@ -91,9 +86,7 @@ def _inner(frame: FrameType, variables: int, code: int, itself: int) -> Any:
 #: The id of code and the offset in it; None: the run itself.
 Caller = tuple[int, int] | None
 
-#: The types of functions that return what the code they call returns: Python's, and those that NumPy dispatches.
-_RETURN: tuple[Any, ...] = (FunctionType, type(np.sum))
-#: The type of functions that jax compiles. They call nothing but jax's own code.
+#: The type of functions that jax compiles.
 _OF_JAX = frozenset({'PjitFunction'})
 
 
@@ -103,59 +96,63 @@ class ReturnPaths:
     def __init__(self) -> None:
         #: The calls, and the ids of code, between which others may have come.
         self._through_others: set[tuple[Caller, int]] = set()
-        #: The calls of which it is told what they call; and from where, and which code by id, is called next.
-        self._told: set[Caller] = set()
-        self._next: tuple[Caller, int] | None = None
-
-    def follows(self, code: CodeType) -> bool:
-        """Whether to be told what code calls: if it makes calls like ``f(x, *args, **named)``.
-
-        Where calls are watched, code written in C makes them, and does nothing else. Python tells of all of them from
-        3.12.2 on. Before it tells, the call makes a tuple, as in ``f(*map(f, xs))``, which may enter the same code. So
-        what is told has to be entered next: not where code may try again what has entered nothing.
-        """
-        steps = steps_of(code)
-        tries = any(step.does == Does.HANDLES for step in steps)
-        back = [step for step in steps if tries and step.does == Does.JUMPS_BACK]
-        unpacking = [step for step in steps if step.does == Does.CALLS_UNPACKED]
-        for step in unpacking:
-            if not any(one.operand <= step.offset < one.offset for one in back):
-                self._told.update((id(code), offset) for offset in step.offsets)
-        return bool(unpacking)
-
-    def calls(self, code: CodeType, offset: int, function: Any) -> None:
-        """Note what a call that begins is going to call."""
-        function = function.__func__ if type(function) is MethodType else function
-        known = (id(code), offset) in self._told and type(function) is FunctionType
-        self._next = ((id(code), offset), id(function.__code__)) if known else None
+        #: By the id of code and an offset in it: where it finds the function that it calls with a tuple of arguments.
+        self._unpacked: dict[tuple[int, int], LoadedValue | None] = {}
 
     def enters(self, caller: Caller, frame: FrameType) -> None:
         """Note that a call has entered a function."""
         key = caller, id(frame.f_code)
-        told, self._next = self._next == key, None
-        if key not in self._through_others and not told and not was_called_directly(frame):
+        if key not in self._through_others and not was_called_directly(frame) and not self._is_handed_on(frame):
             self._through_others.add(key)
+
+    def _is_handed_on(self, frame: FrameType) -> bool:
+        """Whether code has called this function like ``f(x, *args, **named)``.
+
+        Python calls it by code written in C, from 3.12.2 on where calls are watched, and does not show that this code
+        does nothing else. Solvers whose methods are decorated need it.
+        """
+        below = frame.f_back
+        if below is None:
+            return False
+        key = id(below.f_code), below.f_lasti
+        if key not in self._unpacked:
+            self._unpacked[key] = _called_with_a_tuple(below.f_code, below.f_lasti)
+        loads = self._unpacked[key]
+        function = None if loads is None else loads.value_in(below)
+        function = function.__func__ if type(function) is MethodType else function
+        return type(function) is FunctionType and function.__code__ is frame.f_code
 
     def is_direct(self, caller: Caller, code: CodeType) -> bool:
         """Whether a call has entered code only directly."""
         return (caller, id(code)) not in self._through_others
 
 
+def _called_with_a_tuple(code: CodeType, offset: int) -> LoadedValue | None:
+    """Where code finds what it calls like ``f(x, *args, **named)``, if it shows that it has a tuple to hand on.
+
+    Of anything else, as in ``f(*map(g, xs))``, the call makes a tuple first, so it may call others.
+    """
+    steps = steps_of(code)
+    place = next((number for number, step in enumerate(steps) if step.offset == offset), 0)
+    load = loader_of(steps, place) if steps[place].does == Does.CALLS_UNPACKED else None
+    found = None if load is None else loaded_at(steps, load)
+    if load is None or found is None:
+        return None
+    made = maker_of(steps, load, place, -2 - steps[place].effect)  # below the named arguments, if they have a place
+    given = None if made is None else steps[made]
+    if given is None or (given.does in Does.ANY_VARIABLE and given.operand != _own_arguments(code)):
+        return None
+    return found[0] if given.does in (Does.LOADS_LOCAL, Does.MAKES_TUPLE, Does.BUILDS_TUPLE) else None
+
+
+def _own_arguments(code: CodeType) -> str | None:
+    """The name of ``*args``; None if code has none, or gives it other values."""
+    if not code.co_flags & inspect.CO_VARARGS:
+        return None
+    name = code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
+    return name if keeps_argument(code, name) else None
+
+
 def is_jaxs(value: Any) -> bool:
     """Whether a value is a function that jax has compiled."""
     return type(value).__name__ in _OF_JAX and type(value).__module__.startswith('jax')
-
-
-def is_plain(value: Any) -> bool:
-    """Whether a value is a function that returns what the code returns which it enters, if it enters any."""
-    return type(value) in _RETURN or type(value).__name__ in _OF_JAX
-
-
-def returns_for(value: Any, code: CodeType) -> bool:
-    """Whether a value is a function that returns what this code returns, where it has entered it.
-
-    One that NumPy dispatches also asks its arguments for arrays and numbers (``__array__``), and then computes.
-    """
-    if type(value) is FunctionType:
-        return value.__code__ is code
-    return is_plain(value) and code.co_name == '__array_function__'

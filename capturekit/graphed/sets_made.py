@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from capturekit.graphed.code_reads import nested
 from capturekit.graphed.stack_steps import call_of, takes
 from capturekit.graphed.watched_values import WatchedValue, hashed_by_address
-from capturekit.model.class_layout import MISSING, among, found_in_class, name_of
+from capturekit.model.class_layout import MISSING, among, name_of
 from capturekit.model.code_steps import CodeStep, Does, steps_of
 
 _SETS = frozenset({'set', 'frozenset'})
@@ -28,8 +28,7 @@ _SINGLE = (None, ..., NotImplemented)
 _STORES = frozenset({Does.STORES_LOCAL, Does.STORES_CELL, Does.STORES_NAME})
 _LOADS = Does.ANY_VARIABLE | {Does.SETS_ASIDE, Does.LOADS_NAME}
 #: What may be done with a set, whatever the order of its members.
-_ASKS_IF_EMPTY = frozenset({Does.TESTS, Does.JUMPS_IF, Does.JUMPS_IF_NONE})
-_USES = _ASKS_IF_EMPTY | {Does.CONTAINS, Does.COMPARES, Does.DROPS}
+_USES = frozenset({Does.TESTS, Does.JUMPS_IF, Does.JUMPS_IF_NONE, Does.CONTAINS, Does.COMPARES, Does.DROPS})
 _METHODS = frozenset(
     'add discard remove clear update isdisjoint issubset issuperset difference_update intersection_update'.split()
 )
@@ -48,7 +47,6 @@ _KNOWN_FUNCTIONS = frozenset('len sorted list tuple min max sum any all iter enu
 #: Containers whose members an iterator over them gives, and texts.
 _CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, dict, type({}.keys()), type({}.values()), type({}.items()))
 _PLAIN = (str, bytes, range)
-_OF_CONSTANTS = frozenset({Does.LOADS_CONSTANT, Does.BUILDS_SET, Does.UPDATES_SET})
 _OPERATORS = frozenset('&|-^')
 _Steps = list[CodeStep]
 
@@ -233,7 +231,7 @@ class SetsSeen:
             self._look(code, argument)
         elif type(argument) is GeneratorType and argument.gi_code in code.co_consts:
             return argument.gi_code
-        elif not among(type(argument), _PLAIN) and not _makes_hashed_by_value(argument):
+        elif not among(type(argument), _PLAIN):
             self._unseen.add((id(code), offset))
         return None
 
@@ -266,14 +264,6 @@ def _is_of_sets(method: Any) -> bool:
     if among(type(method), (types.BuiltinMethodType, types.MethodWrapperType)):
         return issubclass(type(method.__self__), (set, frozenset))
     return False
-
-
-def _makes_hashed_by_value(iterator: Any) -> bool:
-    """Whether an iterator gives objects of one class, that are hashed by their value: ``map(Key, texts)``."""
-    made = iterator.__reduce__()[1][0] if type(iterator) is map else None
-    if type(made) is not type or found_in_class(made, '__new__') is not object.__new__:
-        return False
-    return not hashed_by_address(made)
 
 
 def _makes_functions(code: CodeType) -> bool:
@@ -433,15 +423,4 @@ def _is_used_well(steps: _Steps, number: int, end: int, every: list[_Steps]) -> 
         return bool(every) and all(_is_used_well(one, place, place, []) for one, place in loads)
     if user.does in Does.ANY_ATTRIBUTE:
         return user.operand in _METHODS
-    if user.does in (Does.BUILDS_SET, Does.LOADS_CONSTANT):
-        return _is_only_compared(steps, end)
     return user.does in _USES or (user.does in Does.ANY_CALL and _is_argument_of(steps, number, {'len'}))
-
-
-def _is_only_compared(steps: _Steps, end: int) -> bool:
-    """Whether a set is put together with one of constants, and code only asks whether the result is empty."""
-    after = [step for step in steps[end + 1 :] if step.does not in Does.NO_VALUE]
-    place = next(number for number, step in enumerate(after) if step.does not in _OF_CONSTANTS)
-    made = sum(step.does == Does.BUILDS_SET for step in after[:place])
-    joins = after[place].does == Does.OPERATES and after[place].operand in _OPERATORS
-    return made == 1 and joins and after[place + 1].does in _ASKS_IF_EMPTY

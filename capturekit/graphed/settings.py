@@ -209,15 +209,13 @@ _OF_DATES = re.compile('%[aAbBcpxX]')
 _OF_TIME_ZONES = frozenset({'strftime', 'timestamp', 'astimezone', 'fromtimestamp'})
 #: Names of what takes a format.
 _TAKING = frozenset({'format', 'format_map', '__format__'})
-#: Since this version of Python, the complement of a truth value warns.
-_INVERTED = (3, 12)
 
 
 def settings_of(code: CodeType) -> Iterator[str]:
     """The settings on which code, and code that is written in it, may depend."""
     for inner in nested(code):
         kinds = {step.does for step in steps_of(inner)}
-        if Does.INVERTS in kinds and sys.version_info >= _INVERTED:
+        if Does.INVERTS in kinds:  # from Python 3.12 on, the complement of a truth value warns
             yield WARNINGS
         if Does.MATCHES_FLAG in kinds:
             yield REGISTERED

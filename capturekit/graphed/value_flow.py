@@ -56,7 +56,7 @@ from capturekit.graphed.recorded_number import (
     is_called_by,
     is_only_called,
 )
-from capturekit.graphed.return_paths import TELLS, Caller, is_jaxs, is_plain, returns_for
+from capturekit.graphed.return_paths import Caller, is_jaxs
 from capturekit.graphed.stack_steps import call_of, loader_of, takes
 from capturekit.graphed.state_changes import (
     ASKED_FOR,
@@ -75,8 +75,10 @@ from capturekit.model.source_line import Place, is_ours
 
 #: A function of CuPy that copies an array to the host.
 COPIES = 'asnumpy'
-#: Functions of Python by their names; functions that make arrays of lists, and that ask what kind of number one is.
+#: Functions of Python by their names; methods of lists and arrays; functions that make arrays of lists, and that ask
+#: what kind of number one is.
 KNOWN: dict[str, Any] = {'len': len, 'float': float, 'list': list, 'tuple': tuple}
+METHODS = frozenset({'append', 'item', 'get'})
 MAKES_ARRAYS = frozenset({'array', 'asarray'})
 ASKS = frozenset({'isnan', 'isinf', 'isfinite'})
 _FOUND = {(module, name): getattr(module, name, None) for module in (np, math) for name in MAKES_ARRAYS | ASKS}
@@ -92,14 +94,6 @@ _OF_OUTSIDE = (Does.LOADS_GLOBAL, Does.LOADS_CELL)
 _SHARED = Does.CHANGES_GLOBAL | Does.CHANGES_ATTRIBUTE | Does.CHANGES_CELL
 #: The functions of NumPy that have the names of these functions of CuPy.
 _OF_NUMPY = {name: getattr(np, name) for name in OF_CUPY}
-
-
-class CallThatRan(NamedTuple):
-    """A call in code that ran; ``callers``: the calls from which that code was called then."""
-
-    code: RanCode
-    place: int
-    callers: frozenset[Caller]
 
 
 class Counts(Exception):
@@ -163,26 +157,19 @@ class CodeThatRan:
         self.opened = self.opened or any(map(opens, run.values.entries.values()))
         self._grown = set() if changes is None else {place.entry.key for place in changes.growing()}
 
-    def callee(self, code: RanCode, place: int, names: Iterable[str]) -> str | None:
-        """The name, one of these, under which a call loads what it calls, if that is what it is in CuPy or Python."""
+    def callee(self, code: RanCode, place: int) -> str:
+        """The name of what a call calls, if that is a method of :data:`METHODS` or known by its name; else ''."""
         number = loader_of(code.steps, place)
         if number is None or place in code.entering:
-            return None
-        step = code.steps[number]
-        name = step.operand
-        if name not in names:
-            return None
-        if name in KNOWN:
-            is_it = self._is_global(code, step, KNOWN[name])
-        elif name == COPIES:
+            return ''
+        step, name = code.steps[number], str(code.steps[number].operand)
+        if name == COPIES:
             is_it = self._is_always(name, getattr(sys.modules.get('cupy'), name, None))
-        elif name in MAKES_ARRAYS:
-            is_it = self._is_of(np, code, number)
-        elif name in ASKS:
-            is_it = self._is_of(np, code, number) or self._is_of(math, code, number)
+        elif step.does in Does.ANY_ATTRIBUTE:
+            is_it = name in METHODS or self._of_numbers(code, number) is not None
         else:
-            is_it = step.does in Does.ANY_ATTRIBUTE
-        return name if is_it else None
+            is_it = name in KNOWN and self._is_global(code, step, KNOWN[name])
+        return name if is_it else ''
 
     def computes(self, code: RanCode, place: int) -> FunctionPlace | None:
         """Where a call finds what it calls, if that makes a number of numbers."""
@@ -192,10 +179,11 @@ class CodeThatRan:
         step, count = code.steps[number], code.steps[place].amount
         name = step.operand
         if step.does in Does.ANY_ATTRIBUTE:
-            if name not in OF_MATH or not self._is_of(math, code, number):
+            found = self._of_numbers(code, number)
+            if found is None or found is not OF_MATH.get(name):
                 return None
             by = code.steps[number - 1].operand
-            return self._if_only_called(FunctionPlace(self._globals_of(code), by, OF_MATH[name], True, math))
+            return self._if_only_called(FunctionPlace(self._globals_of(code), by, found, True, math))
         found = self.global_in(code, name) if step.does in Does.ANY_GLOBAL else MISSING
         place_of = FunctionPlace(self._globals_of(code), name, found)
         if name in BUILT_IN and found is BUILT_IN[name][0]:
@@ -265,11 +253,14 @@ class CodeThatRan:
         found = self._only_called[key]
         return None if found is None else place._replace(of_all=found)
 
-    def _is_of(self, module: Any, code: RanCode, number: int) -> bool:
-        """Whether a step loads a function of a module, which is still the one that it was at first."""
-        name = code.steps[number].operand
-        known = _FOUND[module, name] is not None and getattr(module, name) is _FOUND[module, name]
-        return known and number > 0 and self._is_global(code, code.steps[number - 1], module)
+    def _of_numbers(self, code: RanCode, number: int) -> Any:
+        """The function of NumPy or ``math`` that a step loads from the module, if it is still the one that it was at
+        first; else None."""
+        before, name = code.steps[number - 1], code.steps[number].operand
+        found = self.global_in(code, before.operand) if number and before.does in Does.ANY_GLOBAL else None
+        module = next((one for one in (np, math) if found is one), None)
+        known = None if module is None else _FOUND.get((module, name))
+        return known if known is not None and getattr(module, name) is known else None
 
     def _is_always(self, name: str, value: Any) -> bool:
         """Whether this name has this value wherever the code that ran names it."""
@@ -311,8 +302,11 @@ class CodeThatRan:
         codes = (code for code in self._codes.values() if name in code.names)
         return any(step.operand == name and step.does in kinds for code in codes for step in code.steps)
 
-    def callers(self, code: RanCode, among: Container[Caller] | None) -> Iterable[CallThatRan | None]:
-        """The calls to which code returns: directly. None: to the caller of the whole. Raises Counts.
+    def callers(
+        self, code: RanCode, among: Container[Caller] | None
+    ) -> Iterable[tuple[RanCode, int, frozenset[Caller]] | None]:
+        """The calls to which code returns: directly, each with the calls from which that code was called then. None: to
+        the caller of the whole. Raises Counts.
 
         ``among``: the only ones that count; None: all.
         """
@@ -328,10 +322,9 @@ class CodeThatRan:
             if outer is None:
                 raise Counts
             place = outer.number(caller[1])
-            direct = outer.is_call(place) and self._run.code.direct.is_direct(caller, code.code)
-            if not direct and not self._calls(outer, place, code.code):
+            if not outer.is_call(place) or not self._run.code.direct.is_direct(caller, code.code):
                 raise Counts
-            yield CallThatRan(outer, place, frozenset(further))
+            yield outer, place, frozenset(further)
 
     def parameters(
         self, code: RanCode, place: int, position: int, names: tuple[str, ...]
@@ -362,9 +355,7 @@ class CodeThatRan:
         """The code that a call enters directly, each with where that was called from. Raises Counts."""
         for key, caller in self._entries(code, place):
             inner = self._codes.get(key)
-            if inner is None:
-                raise Counts
-            if not self._run.code.direct.is_direct(caller, inner.code) and not self._calls(code, place, inner.code):
+            if inner is None or not self._run.code.direct.is_direct(caller, inner.code):
                 raise Counts
             yield inner, caller
 
@@ -376,23 +367,6 @@ class CodeThatRan:
         found = self._values_named(name)
         functions = [one.__func__ if type(one) is staticmethod else one for one in found]
         known = bool(found) and all(type(one) is FunctionType for one in functions) and not self.stores(name)
-        return known and name not in self._run.names.strings and not self._is_in_texts(name)
-
-    def _calls(self, code: RanCode, place: int, inner: CodeType) -> bool:
-        """Whether the call there calls a function with this code, and nothing that calls it in turn."""
-        number = loader_of(code.steps, place) if code.is_call(place) else None
-        if number is None or code.steps[place].does == Does.CALLS_UNPACKED:
-            return False
-        step, name = code.steps[number], code.steps[number].operand
-        if step.does not in Does.ANY_ATTRIBUTE:
-            return returns_for(self.value_of(code, step), inner)
-        found = self._values_named(name)
-        known = all(map(is_plain, found)) and any(returns_for(one, inner) for one in found) and not self.stores(name)
-        if known and self._of_module(code, number):
-            return name not in self._run.names.strings
-        # Python shows calls of such functions to be direct. So the object has something else under the name.
-        if TELLS and all(type(one) is FunctionType for one in found):
-            return False
         return known and name not in self._run.names.strings and not self._is_in_texts(name)
 
     def _is_in_texts(self, name: str) -> bool:
@@ -475,8 +449,6 @@ class CodeThatRan:
 
 #: So many tuples in each other are followed: code that calls itself may put each that it gets into another.
 _DEEPEST = 8
-#: The types of constant ends of slices.
-_ENDS = (int, type(None))
 
 
 class ContainerPart(NamedTuple):
@@ -628,8 +600,6 @@ class ValueFlow:
                 self._add(held.after(number, position, part))
         elif kind in (Does.GETS_ITEM, Does.STORES_ITEM) and above == 1:
             self._item(held, number)
-        elif kind == Does.GETS_SLICE and above == 2 and type(held.what) is ContainerPart:
-            self._some_items(held, number, _slice_before(code.steps, number))
         elif kind in Does.ANY_ATTRIBUTE:
             self._asked(code, number, held.what)
         elif kind == Does.CALLS and above < one.amount:
@@ -683,33 +653,23 @@ class ValueFlow:
     def _returned(self, held: StackedValue) -> None:
         for caller in self._program.callers(held.code, held.callers):
             if caller is not None:
-                self._add(StackedValue(caller.code, caller.place, 0, held.what, False, caller.callers))
+                code, place, callers = caller
+                self._add(StackedValue(code, place, 0, held.what, False, callers))
             elif self._of_time:
                 raise Counts
 
     def _item(self, held: StackedValue, number: int) -> None:
-        steps, what = held.code.steps, held.what
-        loads, index = steps[number].does == Does.GETS_ITEM, steps[number - 1]
+        what, index = held.what, held.code.steps[number - 1]
+        loads = held.code.steps[number].does == Does.GETS_ITEM
         if type(what) is not ContainerPart:
             for item in _items(what, index) if loads else ():
                 self._add(held.after(number, 0, item))
             if not loads:
                 raise Counts
-            return
-        if loads and _is_slice(index):
-            return self._some_items(held, number, _slice_before(steps, number - 1, index))
-        if not _is_number(index):
+        elif not _is_number(index):
             raise Counts
-        if loads and index.operand % what.length == what.number:
+        elif loads and index.operand % what.length == what.number:
             self._add(held.after(number, 0, what.what))
-
-    def _some_items(self, held: StackedValue, number: int, of: slice | None) -> None:
-        """Some items of a tuple are taken."""
-        if of is None:
-            raise Counts
-        taken = range(held.what.length)[of]
-        if held.what.number in taken:
-            self._add(held.after(number, 0, ContainerPart(taken.index(held.what.number), len(taken), held.what.what)))
 
     def _asked(self, code: RanCode, number: int, what: Any) -> None:
         """A method of a list is loaded: only to append something, whatever it is."""
@@ -734,9 +694,9 @@ class ValueFlow:
         if self._of_any_use and what in _NUMBERS and self._is_function_of_numbers(code, number, what):
             self.operators.add((code, number))
             return
-        name = self._program.callee(code, number, {'append', *KNOWN, *MAKES_ARRAYS, *ASKS})
-        if name is None or call.amount != 1:
+        if call.amount != 1:
             raise Counts
+        name = self._program.callee(code, number)
         if name == 'append':
             load = loader_of(code.steps, number)
             assert load is not None
@@ -844,15 +804,6 @@ def _stores_a_new_list(code: RanCode, place: int) -> bool:
     return not any(step.is_jump_target for step in steps[place - above + 1 : place + 1])
 
 
-def _slice_before(steps: list[CodeStep], number: int, made: CodeStep | None = None) -> slice | None:
-    """The slice with constant ends that a step takes, or makes, or is; None if it is none."""
-    if made is not None and type(made.operand) is slice:
-        return made.operand
-    ends = steps[max(number - 2, 0) : number]
-    constant = len(ends) == 2 and all(one.does == Does.LOADS_CONSTANT and type(one.operand) in _ENDS for one in ends)
-    return slice(*[one.operand for one in ends]) if constant and (made is None or made.amount == 2) else None
-
-
 def _reckons(one: CodeStep) -> bool:
     """Whether a step makes a new number of two."""
     return one.does == Does.OPERATES and one.operand in ('+', '-', '*', '/')
@@ -862,10 +813,6 @@ def _is_operator(one: CodeStep) -> bool:
     """Whether a step is arithmetic or a comparison."""
     operates = one.does == Does.OPERATES and one.operand.removesuffix('=') in _ARITHMETIC
     return operates or one.does in (Does.NEGATES, Does.COMPARES)
-
-
-def _is_slice(index: CodeStep) -> bool:
-    return index.does == Does.BUILDS_SLICE or type(index.operand) is slice
 
 
 def _is_number(index: CodeStep) -> bool:
@@ -900,7 +847,7 @@ def _items(what: Any, index: CodeStep) -> list[Any]:
     """What an item of something by an index may be that holds the value."""
     if type(what) is Items and what.by_keys:
         return [what.what]
-    if _is_slice(index) or what == _VALUE:
+    if what == _VALUE:
         return [what]  # an item of the value is one of an array that was read
     if _is_number(index):
         return [what.what if type(what) is Items else _VALUE]
@@ -929,13 +876,6 @@ _DTYPES = ('f4', 'f8', 'i1', 'i2', 'i4', 'i8', 'u1', 'u2', 'u4', 'u8')
 _Place = tuple[RanCode, int]
 
 
-class _Parameter(NamedTuple):
-    """A parameter of the function."""
-
-    code: RanCode
-    name: str
-
-
 def reckoned_numbers(
     run: RunRecord,
     changes: StateChanges,
@@ -957,7 +897,7 @@ def reckoned_numbers(
         return NOTHING
     operators = no_operators()
     numbers = changes.new_numbers(state) if state is not None else []
-    numbers = [one for one in numbers if _add(program, _takers(program, one.name, operators), operators)]
+    numbers = [one for one in numbers if _add(program, _takers(program, operators, name=one.name), operators)]
     known: dict[object, bool] = {}
     found = []
     for number in wanted:
@@ -986,9 +926,7 @@ def _parameters(
         return frozenset()
     operands = {outcome.operand.parameter for outcomes in kept.values() for outcome in outcomes if outcome.operand}
     names = [name for name in given.names if name not in operands]
-    return frozenset(
-        name for name in names if _add(program, _takers(program, _Parameter(code, name), operators), operators)
-    )
+    return frozenset(name for name in names if _add(program, _takers(program, operators, code, name=name), operators))
 
 
 def _is_followed(read: Read) -> bool:
@@ -1002,8 +940,8 @@ def _is_reckoned(program: CodeThatRan, read: Read, operators: ReckonedOperators)
     if code is None or read.site is None:
         return False
     place = code.number(read.site.offset)
-    if not code.steps[place].amount and program.callee(code, place, {_READER}) == _READER:
-        return _add(program, _takers(program, (code, place), operators), operators)
+    if not code.steps[place].amount and program.callee(code, place) == _READER:
+        return _add(program, _takers(program, operators, code, place), operators)
     of = program.computes(code, place)
     if of is None or of.function in _BY_METHODS or code.steps[place].amount != 1 or read.value.shape:
         return False
@@ -1019,7 +957,7 @@ def _add(program: CodeThatRan, taken: set[_Place] | None, operators: ReckonedOpe
         code, place = todo.pop()
         key = id(code.code), code.steps[place].offset
         if key not in operators.at:
-            found = _takers(program, (code, place), operators)
+            found = _takers(program, operators, code, place)
             of = program.computes(code, place)
             if found is None and of is not None and of.function not in ASKING:  # a number goes where it is not followed
                 return False
@@ -1036,12 +974,17 @@ def _keys(code: RanCode, place: int) -> Iterator[tuple[int, int]]:
     return ((id(code.code), offset) for offset in code.steps[place].offsets)
 
 
-def _takers(program: CodeThatRan, of: _Place | str | _Parameter, operators: ReckonedOperators) -> set[_Place] | None:
-    """The operators that take what comes out of a step, or is in the attributes of a name; None if anything
-    else does more than move it."""
+def _takers(
+    program: CodeThatRan, operators: ReckonedOperators, code: RanCode | None = None, place: int = 0, name: str = ''
+) -> set[_Place] | None:
+    """The operators that take what comes out of a step, is in a parameter of code, or in the attributes of a name; None
+    if anything else does more than move it."""
     flow = ValueFlow(program, of_any_use=True)
-    follow: Any = flow.all_of_parameter if isinstance(of, _Parameter) else flow.all_of
-    if not (flow.all_of_attribute(of) if isinstance(of, str) else follow(*of)):
+    if code is None:
+        moved = flow.all_of_attribute(name)
+    else:
+        moved = flow.all_of_parameter(code, name) if name else flow.all_of(code, place)
+    if not moved:
         operators.refused.extend(flow.at())
         return None
     operators.stores.update(flow.stores)
@@ -1051,8 +994,8 @@ def _takers(program: CodeThatRan, of: _Place | str | _Parameter, operators: Reck
     return flow.operators
 
 
-#: What makes a plain value of an array: a function, or methods.
-_BY_FUNCTION, _BY_METHOD = 'float', frozenset({'item', 'get'})
+#: The function that makes a plain value of an array.
+_BY_FUNCTION = 'float'
 #: The dtypes of numbers that are followed, and of arrays.
 _KEPT_NUMBERS, _ARRAYS = ('f4', 'f8'), ('f4', 'f8', 'c8', 'c16', 'i4', 'i8', 'u4', 'u8')
 
@@ -1116,10 +1059,10 @@ def _outcomes(program: CodeThatRan, site: Site, single: bool, depth: int) -> tup
 
 def _reader(program: CodeThatRan, code: RanCode, place: int, single: bool, depth: int) -> str | None:
     """The name of what makes a number of an array, or copies the array to the host, if the call there is one of it."""
-    call = code.steps[place]
-    if single and program.callee(code, place, {_BY_FUNCTION}) == _BY_FUNCTION:
-        return _BY_FUNCTION if call.amount == 1 else None
-    if depth < 3 and program.callee(code, place, {COPIES}) == COPIES:
-        return COPIES if call.amount == 1 and call.does == Does.CALLS and not call.names else None
-    name = program.callee(code, place, _BY_METHOD) if depth == 1 and not call.amount else None
-    return name if name == 'get' or single else None
+    call, name = code.steps[place], program.callee(code, place)
+    if single and name == _BY_FUNCTION:
+        return name if call.amount == 1 else None
+    if depth < 3 and name == COPIES:
+        return name if call.amount == 1 and call.does == Does.CALLS and not call.names else None
+    reads = depth == 1 and not call.amount and (name == 'get' or (single and name == 'item'))
+    return name if reads else None
