@@ -307,7 +307,7 @@ class RunRecord(RunParts):
         self.hidden = HiddenParts(self.values)
         self.holders = Holders(self)
         self.functions = FunctionsFound(self, self.holders)
-        self.met = ValuesMet(self, self.holders, self.hidden, self.functions, uncollected)
+        self.met = ValuesMet(self, self.holders, self.hidden, uncollected)
         self.values.note = self.met.note
         self.given = GivenValues(self, self.holders, arguments, ignore)
         self.code_watch = CodeWatch(self, self.holders, self.given, lines, array)

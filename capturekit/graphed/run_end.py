@@ -106,7 +106,7 @@ def _doubts(run: RunRecord, failure: BaseException | None, paths: ReadPaths) -> 
         run.doubts.say(f'what the function reads could not be followed: {failure!r}')
     _aliases(run)
     run.doubts.unwatchable = [one for one in run.doubts.unwatchable if paths.matter(one)]
-    run.doubts.unwatchable += [text for known, text in run.functions.ran.items() if run.met.reached.isdisjoint(known)]
+    run.doubts.unwatchable += [text for known, text in run.functions.ran.items() if known not in run.met.reached]
     run.doubts.unwatchable += [*run.code_watch.to_hash.values(), *map(Reason, _handed_on(run, paths))]
     if '__context__' in run.names.attributes:
         run.values.depends_on(HANDLED)
@@ -194,8 +194,7 @@ def _let_go(run: RunRecord) -> None:
     for met in (
         run.names.full, run.code.codes, run.code.callers, run.code.left_at, run.code_watch.globals,
         run.code_watch.clock, run.hidden.states, run.hidden.uncompiled, run.hidden.suspended, run.met.locks,
-        run.holders.by_id, run.values.entries, run.values.keeper.memory, run.functions.known, run.functions.by_module,
-        run.functions.told,
+        run.holders.by_id, run.values.entries, run.values.keeper.memory, run.functions.told,
     ):  # fmt: skip
         met.clear()
 

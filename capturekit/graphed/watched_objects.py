@@ -23,8 +23,7 @@ import threading
 import types
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Set
-from inspect import CO_NESTED
+from collections.abc import Callable, Iterable, Set
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
@@ -34,7 +33,7 @@ from capturekit.graphed import allowlists, compiling, hidden_state
 from capturekit.graphed.allowlists import SPECIAL, makes_unknown, module_of, owner_of, reads_unknown
 from capturekit.graphed.binding import AsFunction
 from capturekit.graphed.code_reads import MODULES
-from capturekit.graphed.collector import OF_COLLECTOR, functions_of
+from capturekit.graphed.collector import OF_COLLECTOR
 from capturekit.graphed.ownership import (
     asked_by_user,
     in_package,
@@ -63,7 +62,6 @@ from capturekit.graphed.watched_values import (
 )
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import (
-    MISSING,
     ClassLayout,
     among,
     attributes_of,
@@ -473,23 +471,16 @@ class FunctionsFound:
 
     def __init__(self, run: RunParts, holders: Holders) -> None:
         self._values, self._holders, self._library = run.values, holders, run.library
-        self._ownership, self._before, self._time = run.ownership, run.before, run.time
-        #: By the id of code: the functions that have it.
-        self.known: dict[int, list[FunctionType]] = {}
-        #: The code whose functions were looked for, by id.
-        self.searched: set[int] = set()
-        #: By the ids of the functions of one code that may have run: what to say if no watched value leads to one.
-        self.ran: dict[tuple[int, ...], Reason] = {}
-        #: By the id of a module's globals: its functions when one was first looked for, by the id of their code.
-        self.by_module: dict[int, dict[int, list[FunctionType]]] = {}
+        self._ownership, self._before = run.ownership, run.before
+        #: By the id of a function that ran and was there before: what to say if no watched value leads to it.
+        self.ran: dict[int, Reason] = {}
         #: Code that is written inside of code that ran: the run may have made functions of it.
         self.inside: set[int] = set()
         #: The function that is followed; the code that calls it.
         self.outermost: tuple[FunctionType | None, CodeType | None] = None, None
-        #: The functions that ran and that Python has told; those that are watched, by id.
+        #: The functions that ran; those that are watched, by id.
         self.told: dict[int, FunctionType] = {}
         self._watched: dict[int, FunctionType] = {}
-        self._swept: set[int] = set()
 
     def inside_library(self, frame: FrameType) -> None:
         """Keep what code of Python's own modules names, and what its function is made of if the user calls it."""
@@ -503,51 +494,29 @@ class FunctionsFound:
     def find(self, frame: FrameType, code: CodeType, variables: Any) -> bool:
         """Find the function that runs, whose defaults and closure are watched.
 
-        False if it is not found, and the run did not make it: where Python does not tell it, all objects are
-        looked through, and ``gc.freeze`` takes functions out of the lists.
+        False if Python does not tell which it is, and the run can not have made it.
         """
         if code.co_name.startswith('<') and code.co_name != '<lambda>':
             return True  # a comprehension: its cells are those of the function around it
         if self._is_outermost(frame, code):
             return True
-        self.known.setdefault(id(code), [])
-        if id(code) not in self.searched:
-            self.searched.add(id(code))
-            named = frame.f_globals.get(code.co_name)
-            wrapped = named.__dict__.get('__wrapped__') if type(named) is FunctionType else None
-            self._add_known(code, [named, wrapped, *self._methods(code, variables)])
-        running = self._running(frame, code, variables)
-        were_there = [one for one in running if id(one) in self._watched or self._was_there(one)]
-        for function in were_there:
-            if id(function) not in self._watched:
+        function = function_of(frame)
+        if function is None:
+            return id(code) in self.inside
+        if id(function) not in self.told:
+            self.told[id(function)] = function
+            self._methods(code, variables)
+            if id(function) not in self._watched and self._was_there(function):
                 self.watch(function)
-        key = tuple(map(id, running))
         by_user = asked_by_user(frame.f_back, self._ownership.skip)  # in a kernel's launch it may stand for the kernel
-        if running and key not in self.ran and by_user and len(were_there) == len(running):
-            self.ran[key] = Reason(f'the function runs {code.co_name}, which is reached in a way that is not followed')
-        return bool(running) or id(code) in self.inside
+        if by_user and id(function) in self._watched:
+            text = f'the function runs {code.co_name}, which is reached in a way that is not followed'
+            self.ran.setdefault(id(function), Reason(text))
+        return True
 
     def is_new(self, frame: FrameType, code: CodeType) -> bool:
         """Whether the function that runs is to be found: it has a closure, or is none of those that were."""
-        if code.co_freevars or id(code) not in self.searched:
-            return True
-        function = function_of(frame)
-        return function is not None and id(function) not in self.told
-
-    def _running(self, frame: FrameType, code: CodeType, variables: Any) -> list[FunctionType]:
-        """The function that runs; where Python does not tell it, all that may be it."""
-        function = function_of(frame)
-        if function is not None:
-            self.told[id(function)] = function
-            self.know(function)
-            return [function]
-        candidates = self.known[id(code)]
-        running = [function for function in candidates if _runs(function, variables)]
-        if id(code) not in self._swept and (not running or code.co_flags & CO_NESTED or code.co_name == '<lambda>'):
-            self._swept.add(id(code))
-            self._add_known(code, self._functions_of(frame.f_globals).get(id(code), ()))
-            running = [function for function in candidates if _runs(function, variables)]
-        return running
+        return bool(code.co_freevars) or id(function_of(frame)) not in self.told
 
     def _is_outermost(self, frame: FrameType, code: CodeType) -> bool:
         """Whether this is the call by which the run begins: its function is known, and watched."""
@@ -563,38 +532,25 @@ class FunctionsFound:
         """
         return id(function.__code__) not in self.inside or self._before.had(function)
 
-    def _functions_of(self, module: dict[str, Any]) -> dict[int, list[FunctionType]]:
-        if id(module) not in self.by_module:
-            self._time.pause()
-            self.by_module[id(module)] = functions_of(module)
-            self._time.resume()
-        return self.by_module[id(module)]
-
-    def _add_known(self, code: CodeType, found: Iterable[object]) -> None:
-        for function in found:
-            if type(function) is FunctionType and function.__code__ is code:
-                self.know(function)
-
-    def _methods(self, code: CodeType, variables: Any) -> Iterator[object]:
-        """Functions of the class of the first argument that have this code. Where they were found is watched."""
+    def _methods(self, code: CodeType, variables: Any) -> list[FunctionType]:
+        """The functions of the class of the first argument that have this code. Watches where they were found."""
+        found: list[FunctionType] = []
         if not code.co_argcount:
-            return
+            return found
         first = variables.get(code.co_varnames[0])
-        classes = bases_of(first) if issubclass(type(first), type) else bases_of(type(first))
-        for cls in classes:
+        for cls in bases_of(first) if issubclass(type(first), type) else bases_of(type(first)):
             members = dictionary_of_class(cls)
             for name in (code.co_name, *members):  # named tuples have a lambda as their __new__
-                found = members.get(name)
-                inner = _unwrapped(found)
+                inner = _unwrapped(members.get(name))
                 if type(inner) is FunctionType and inner.__code__ is code:
-                    self._holders.class_attribute(cls, name, found)
-                    yield inner
+                    self._holders.class_attribute(cls, name, members[name])
+                    found.append(inner)
                     break
+        return found
 
     def watch(self, function: FunctionType) -> None:
         """Watch a function that runs and that was there before: its code, defaults and closure."""
         self._watched[id(function)] = function
-        self.know(function)
         self.parts_of(function)
         name = function.__name__
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
@@ -608,23 +564,11 @@ class FunctionsFound:
             get = functools.partial(getattr, function, part)
             self._values.watch('function', function, part, get(), ('', f' of {function.__name__}'), None, get)
 
-    def know(self, function: FunctionType) -> None:
-        """Note a function, by its code."""
-        known = self.known.setdefault(id(function.__code__), [])
-        if not any(other is function for other in known):
-            known.append(function)
-
 
 def _unwrapped(member: Any) -> Any:
     """The function of a method, of a class or static method, and the getter of a property."""
     inner = member.__func__ if among(type(member), (classmethod, staticmethod)) else member
     return inner.fget if type(inner) is property else inner
-
-
-def _runs(function: FunctionType, variables: Any) -> bool:
-    """True if a frame with these variables can be a call of the function: its closure has the same values."""
-    cells = zip(function.__code__.co_freevars, function.__closure__ or ())
-    return all(read_cell(cell) is variables.get(name, MISSING) for name, cell in cells)
 
 
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
@@ -637,10 +581,8 @@ class ValuesMet:
     ``uncollected``: the block without garbage collection, which ends before code can ask whether the collector is on.
     """
 
-    def __init__(
-        self, run: RunParts, holders: Holders, hidden: HiddenParts, functions: FunctionsFound, uncollected: Uncollected
-    ) -> None:
-        self._values, self._holders, self._hidden, self._functions = run.values, holders, hidden, functions
+    def __init__(self, run: RunParts, holders: Holders, hidden: HiddenParts, uncollected: Uncollected) -> None:
+        self._values, self._holders, self._hidden = run.values, holders, hidden
         self._library, self._names, self._uses = run.library, run.names, run.uses
         self._ownership, self._uncollected = run.ownership, uncollected
         #: Whether a value was met from which code gets far, without names.
@@ -691,7 +633,6 @@ class ValuesMet:
             self._values.asks_all = True
         if cls is FunctionType:
             self.reached.add(id(value))
-            self._functions.know(value)
             # if a library's decorator made it, it holds what it decorates
             if self._ownership.skip(value.__code__.co_filename):
                 self._values.also += [(part, self._values.at) for part in held_in_closure(value)]
