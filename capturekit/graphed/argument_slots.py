@@ -228,15 +228,6 @@ class Ports:
         """What fills the first columns of a launch's row: ``pack(table, 8 + launch % RING * size, *addresses)``."""
         return struct.Struct(f'={columns}Q').pack_into, self._bytes, self.columns * 8
 
-    def writer(self, columns: int) -> Callable[..., None]:
-        """The function ``write(launch, *addresses)`` that fills the first ``columns`` of a launch's row."""
-        pack, table, size = self.row(columns)
-
-        def write(launch: int, *addresses: int) -> None:
-            pack(table, 8 + launch % RING * size, *addresses)
-
-        return write
-
     def recount(self) -> int | None:
         """The number of the last launch that the device has begun, after one that an exception has ended.
 

@@ -16,11 +16,11 @@ from capturekit.graphed.comparison import GONE, IdentityTables, Same, keys_of
 from capturekit.graphed.outcomes import NOTHING, Reckoned
 from capturekit.graphed.outcomes import Kept as KeptReads
 from capturekit.graphed.reasons import NONE, Reason
-from capturekit.graphed.value_changes import ALONE, ValueDifference, containers, difference
+from capturekit.graphed.value_changes import ALONE, ValueDifference, containers, difference, in_pairs, is_unchanging
 from capturekit.graphed.watched_values import WatchedValue
 from capturekit.guard import GUARD
-from capturekit.model.class_layout import MISSING, attributes_of, form_of_class, name_of, own_layout
-from capturekit.model.kept_values import UNCHANGING, Kept, contents_of
+from capturekit.model.class_layout import MISSING, form_of_class, name_of
+from capturekit.model.kept_values import Kept
 from capturekit.model.plain_values import a, is_nan, show
 from capturekit.model.skipped_exits import contextmanager
 
@@ -161,7 +161,7 @@ class Environment:
         value = entry.read()
         found = difference(entry.kept, value)
         same = self.run.asks_identities
-        if found is None and entry.kind not in _MADE_ANEW and _replaced(entry.kept, value, set(), same):
+        if found is None and entry.kind not in _MADE_ANEW and _is_another(entry.kept, value, same):
             return ValueDifference('', 'is or holds another object, equal to the one that was there')
         return found
 
@@ -209,9 +209,13 @@ class Environment:
         tables, self._slow = IdentityTables(), []
         objects = {id(value) for value, _, _, _ in self.run.objects}
         reached, known = set[int](), objects.copy()
-        for entry in self.entries:
-            value = entry.read()
-            _note_containers(entry.kept, value, reached, known)
+        values = [entry.read() for entry in self.entries]
+        for kept, value in in_pairs((entry.kept, value) for entry, value in zip(self.entries, values)):
+            if kept.kind == 'same':
+                known.add(id(value))
+            elif kept.kind not in ALONE:
+                reached.add(id(value))
+        for entry, value in zip(self.entries, values):
             # what the run has changed is no row: no call has begun with the old value since
             changed = (self.run.written or self.run.carried) is not None and difference(entry.kept, value) is not None
             if changed or not tables.add(entry, value):
@@ -244,29 +248,12 @@ class Environment:
         self.same = self._tables.comparison([self._rest_same] if more else [])
 
 
-def _replaced(kept: Kept, value: Any, seen: set[tuple[int, int]], plain: bool) -> bool:
+def _is_another(kept: Kept, value: Any, plain: bool) -> bool:
     """Whether an equal value is, or holds, another object than the one that was kept. Of what never changes, an equal
     object is as good; but not of a number that is not equal to itself, nor, if ``plain``, of any number or text."""
-    if kept.kind == 'plain':
-        return value is not kept.value and (plain or is_nan(value))
-    if kept.kind in ALONE or kept.kind == 'big' or (id(kept), id(value)) in seen:
-        return False
-    seen.add((id(kept), id(value)))
-    unchanging = issubclass(type(value), UNCHANGING) and not own_layout(type(value))[0]
-    if value is not kept.value and not unchanging:
-        return True
-    contents = contents_of(value)
-    items = [] if contents is None else contents[2]
-    return any(_replaced(part, item, seen, plain) for part, item in zip(kept.parts, items))
-
-
-def _note_containers(kept: Kept, value: Any, reached: set[int], known: set[int]) -> None:
-    """Add the ids of a container and of those that it holds, at any depth; and those of objects to ``known``."""
-    if kept.kind == 'same':
-        known.add(id(value))
-    if kept.kind in ALONE or id(value) in reached:
-        return
-    reached.add(id(value))
-    contents = contents_of(value)
-    for part, item in zip(kept.parts, attributes_of(value).values() if contents is None else contents[2]):
-        _note_containers(part, item, reached, known)
+    for then, now in in_pairs([(kept, value)]):
+        if now is then.value or then.kind == 'big':
+            continue
+        if (plain or is_nan(now)) if then.kind == 'plain' else not (then.kind in ALONE or is_unchanging(now)):
+            return True
+    return False

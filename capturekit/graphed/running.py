@@ -178,7 +178,7 @@ def _results(recorder: Any) -> tuple[Callable[[], Any], bool, Callable[[Sequence
 def _in_parts(recorder: Any, plan: Plan, offsets: Any) -> Callable[..., None]:
     """Return the function that launches all parts with the addresses of arguments and results."""
     ports, variant, (ins, outs) = recorder.ports, recorder.variant, offsets
-    write = ports.writer(len(recorder.places) + len(recorder.blocks))
+    pack, table, row = ports.row(len(recorder.places) + len(recorder.blocks))
     begun, free, current = ports.begun, ports.free, recorder.platform.cupy.cuda.get_current_stream
 
     def given(leaves: Sequence[Any], blocks: Sequence[Any], wait: bool) -> None:
@@ -188,7 +188,7 @@ def _in_parts(recorder: Any, plan: Plan, offsets: Any) -> Callable[..., None]:
         try:
             if begun[0] < number - _AHEAD:
                 free(number, current().synchronize)
-            write(number, *addresses)
+            pack(table, 8 + number % RING * row, *addresses)
             with GUARD.inside():
                 plan.run(wait)
         except BaseException as error:

@@ -12,7 +12,7 @@ from capturekit.graph.extending import EXTENSIONS
 from capturekit.graph.rebind import movable, only_cupys
 from capturekit.graphed import aiming, policy, read_numbers, recordable
 from capturekit.graphed.aiming import AimedArray, Aimer
-from capturekit.graphed.argument_slots import Ports, from_low
+from capturekit.graphed.argument_slots import RING, Ports, from_low
 from capturekit.graphed.array_blocks import block_like, places_of, same_array, spans
 from capturekit.graphed.compiling import NoCompiler
 from capturekit.graphed.options import Options
@@ -298,8 +298,9 @@ class VariantRecorder:
 
     def _fill(self, launch: int, leaves: Sequence[Any], blocks: Sequence[int]) -> None:
         assert self.ports is not None
-        addresses = [leaf.data.ptr - from_low(leaf) for leaf in leaves]
-        self.ports.writer(len(addresses) + len(blocks))(launch, *addresses, *blocks)
+        addresses = [*(leaf.data.ptr - from_low(leaf) for leaf in leaves), *blocks]
+        pack, table, row = self.ports.row(len(addresses))
+        pack(table, 8 + launch % RING * row, *addresses)
 
     def _close(self, live: OpenCapture, result: Any) -> None:
         """Join what is open, and store the results."""
