@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.graphed.array_blocks import same_array, spans
+from capturekit.graphed.array_blocks import elsewhere, same_array, spans
 from capturekit.graphed.variant import Variant, opaque
 from capturekit.guard import GUARD
 from capturekit.launch.current_stream import current_for_now
@@ -116,16 +116,12 @@ class Comparison:
         return [whole_block(self._cupy, data) for data in blocks.values()]
 
     def _copies(self, leaves: Sequence[Any]) -> list[Any]:
-        """Copies of the arrays. Arrays that share memory share it in the same way in the copies."""
-        made: dict[int, Any] = {}
-        for low, high, members in spans(list(enumerate(leaves))):
-            first = members[0][1]
+
+        def copied(first: Any, low: int, high: int) -> Any:
             whole = self._cupy.ndarray((max(high - low, 1),), 'u1', first.data + (low - int(first.data.ptr)))
-            block = whole.copy() if high > low else whole
-            for index, leaf in members:
-                pointer = block.data + (int(leaf.data.ptr) - low)
-                made[index] = type(leaf)(leaf.shape, leaf.dtype, pointer, leaf.strides)
-        return [made[index] for index in range(len(leaves))]
+            return (whole.copy() if high > low else whole).data
+
+        return elsewhere(leaves, copied)
 
     def _put(self, arrays: Sequence[Any], kept: Sequence[Any]) -> None:
         for array, before in zip(arrays, kept):

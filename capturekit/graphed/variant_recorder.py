@@ -13,7 +13,7 @@ from capturekit.graph.rebind import movable, only_cupys
 from capturekit.graphed import aiming, policy, read_numbers, recordable
 from capturekit.graphed.aiming import AimedArray, Aimer
 from capturekit.graphed.argument_slots import RING, Ports, from_low
-from capturekit.graphed.array_blocks import block_like, places_of, same_array, spans
+from capturekit.graphed.array_blocks import block_like, elsewhere, same_array, spans
 from capturekit.graphed.compiling import NoCompiler
 from capturekit.graphed.options import Options
 from capturekit.graphed.read_numbers import LateReads, NumberSlots, ReadNumbers
@@ -252,7 +252,7 @@ class VariantRecorder:
         alone = {members[0][0] for _low, _high, members in spans(list(enumerate(leaves))) if len(members) == 1}
         self.aims = {i: leaf for i, leaf in enumerate(leaves) if i in alone and self._may_aim('argument', i, leaf)}
         copied = [leaf for i, leaf in enumerate(leaves) if i not in self.aims]
-        made = iter(places_of(copied, memory))
+        made = iter(elsewhere(copied, lambda _array, low, high: memory.slot(max(high - low, 1))))
         return [same_array(leaf) if i in self.aims else next(made) for i, leaf in enumerate(leaves)]
 
     def _may_aim(self, kind: str, number: int, array: Any) -> bool:
