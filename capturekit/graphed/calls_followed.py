@@ -330,7 +330,7 @@ class PythonCalls:
     """
 
     def __init__(self, run: RunRecord, outermost: CodeType) -> None:
-        self._values, self._holders, self._hidden, self._functions = run.values, run.holders, run.hidden, run.functions
+        self._values, self._holders, self._functions = run.values, run.holders, run.functions
         self._code, self._code_watch, self._given, self._uses = run.code, run.code_watch, run.given, run.uses
         self._library, self._libraries = run.library, run.libraries
         self._lines, self._ownership, self._doubts, self._before = run.lines, run.ownership, run.doubts, run.before
@@ -361,8 +361,6 @@ class PythonCalls:
         if code is self._libraries.compiler and self._libraries.compiles(frame):
             return
         known = self._code.codes.get(id(code)) or self._met(frame, code)
-        if code.co_flags & _SUSPENDS and id(frame) in self._hidden.suspended:
-            self._hidden.resumed = self._hidden.resumed or self._hidden.suspended[id(frame)][1]
         if known[1]:
             return self._leaves(frame, code)
         self._runs(frame, code)

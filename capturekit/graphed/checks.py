@@ -43,8 +43,8 @@ class Comparison:
         self._exact = variant.untried > 0
         self._cupy = given.platform.cupy
         assert variant.graph is not None
-        reached = variant.environment.arrays() if variant.environment is not None else []
-        self._devices = {*variant.graph._state.recording.devices, *[int(one.data.device_id) for one in reached]}
+        reached = [int(one.data.device_id) for one in variant.reached]
+        self._devices = {*variant.graph._state.recording.devices, *reached}
         self._wait()
         self._memory = self._outside()
         self._outside_before = [block.copy() for block in self._memory]
@@ -110,8 +110,7 @@ class Comparison:
         with GUARD.inside:
             words = words_of(self._given.platform.device, graphs)
         found = arrays_at(words, graph._state.memory, self._cupy.ndarray)
-        if variant.environment is not None:
-            found += [array.data for array in variant.environment.arrays() if array.size]
+        found += [array.data for array in variant.reached if array.size]
         blocks = {int(data.mem.ptr): data for data in found}
         return [whole_block(self._cupy, data) for data in blocks.values()]
 

@@ -141,10 +141,6 @@ class Environment:
                 return f'{name} has {len(values)} names and had {size} when recorded'
         return None
 
-    def arrays(self) -> list[Any]:
-        """The arrays in it, which are compared by identity."""
-        return list(self.run.arrays)
-
     def containers(self) -> list[Any]:
         """The containers that the run read, and those among the arguments, as they are now."""
         read = containers((entry.kept, entry.read()) for entry in self.entries if entry.holds_containers)

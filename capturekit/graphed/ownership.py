@@ -53,11 +53,6 @@ def in_package(cls: type) -> bool:
     return top in allowlists.PACKAGES
 
 
-def only_checks_types(cls: type) -> bool:
-    """True for metaclasses of libraries whose ``isinstance`` is understood: for JAX's arrays, say."""
-    return f'{module_of(cls)}.{name_of(cls)}' in allowlists.TYPE_CHECKS and is_in_its_module(cls)
-
-
 def is_in_its_module(cls: type) -> bool:
     """True if a class really is in the module that it names, under its name: a user's class may name another module."""
     found: Any = sys.modules.get(module_of(cls))
@@ -197,8 +192,10 @@ class Ownership:
 
     def is_foreign_class(self, cls: type) -> bool:
         """True for classes that aren't the user's."""
-        if not made_by_class_statement(cls) or only_checks_types(cls):
+        if not made_by_class_statement(cls):
             return True
+        if f'{module_of(cls)}.{name_of(cls)}' in allowlists.TYPE_CHECKS and is_in_its_module(cls):
+            return True  # its ``isinstance`` is understood
         if not self._foreign_name(module_of(cls), None):
             return False
         return is_in_its_module(cls) or (in_package(cls) and not self._has_code_of_user(cls))
@@ -212,7 +209,6 @@ class Ownership:
 #: Modules of SciPy that ask for a backend, or change which one is asked: a module or a class of anybody's.
 _OF_BACKENDS = ('scipy._lib._uarray', 'scipy.fft._backend', 'uarray')
 _skipped: dict[str, bool] = {}
-_modules: dict[str, str] = {}
 
 
 def default_skip(filename: str) -> bool:
@@ -241,15 +237,9 @@ def asks_for_backends(module: str, function: str = '') -> bool:
     return function.startswith('__ua_') or module.startswith(_OF_BACKENDS)
 
 
+@functools.cache
 def python_module(filename: str) -> str:
     """The name of the standard module that a file holds; '' for other files."""
-    found = _modules.get(filename)
-    if found is None:
-        found = _modules[filename] = _python_module(filename)
-    return found
-
-
-def _python_module(filename: str) -> str:
     if filename.startswith('<frozen '):
         return filename[8:-1]
     paths = sysconfig.get_paths()

@@ -13,7 +13,7 @@ from capturekit.driver.cuda import Platform
 from capturekit.guard import GUARD, OpenCapture
 from capturekit.guard.arrays import root_of
 from capturekit.launch.current_stream import current_for_now
-from capturekit.launch.outside_arrays import OutsideMemory, arrays_at, words_of
+from capturekit.launch.outside_arrays import arrays_at, words_of
 from capturekit.launch.plan import Backup
 from capturekit.model import errors
 from capturekit.model.class_layout import attributes_of, bases_of, dictionary_of_class
@@ -143,7 +143,7 @@ def must_lie_here(cupy: Any, devices: Iterable[int]) -> None:
             )
 
 
-def must_reach_known_arrays(live: OpenCapture, known: list[Any]) -> None:
+def must_reach_known_arrays(live: OpenCapture, known: Sequence[Any]) -> None:
     """Raise if a launch that a check may stop half way changes arrays that can't be put back then."""
     plan, memory, device = live.parts.plan, live.memory, live.platform.device
     if plan is None or memory is None or (plan.checks is None and not plan.seams):
@@ -204,13 +204,6 @@ def wait_for_others(platform: Platform, rehearsal: Rehearsal) -> None:
         GUARD.waits.for_devices(platform, [int(cuda.runtime.getDevice())])
     if rehearsal.records_events:
         cuda.alloc_pinned_memory(1)  # which drops the events that have happened
-
-
-def keep_what_they_write(live: OpenCapture, seams: Sequence[str], known: Sequence[Any]) -> None:
-    """Before such a part runs, copy the memory outside of the graph that it may write. ``known``: arrays with a backup
-    that each launch makes."""
-    if seams:
-        live.host_calls.outside = OutsideMemory(live.platform, live.graph_memory, known)
 
 
 def take_back(live: OpenCapture, stream: Any) -> None:

@@ -193,7 +193,7 @@ def _arrays_of(run: RunRecord, carried: CarriedState | None) -> list[Any]:
 def _let_go(run: RunRecord) -> None:
     for met in (
         run.names.full, run.code.codes, run.code.callers, run.code.left_at, run.code_watch.globals,
-        run.code_watch.clock, run.hidden.states, run.hidden.uncompiled, run.hidden.suspended, run.met.locks,
+        run.code_watch.clock, run.hidden.states, run.hidden.uncompiled, run.met.locks,
         run.holders.by_id, run.values.entries, run.values.keeper.memory, run.functions.told,
     ):  # fmt: skip
         met.clear()
@@ -340,8 +340,6 @@ def _replacing(entries: Sequence[WatchedValue]) -> Reason | None:
 
 def _drawn(run: RunRecord) -> Reason | None:
     """Say what the run took from generators, files or random number generators on the host."""
-    if run.hidden.resumed is not None:
-        return Reason(f'the function advances a generator: {run.hidden.resumed}')
     for value, where in run.hidden.uncompiled.values():
         if not is_uncompiled(value):
             return Reason(f'the function may call what Numba has compiled meanwhile: {where}')

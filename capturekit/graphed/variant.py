@@ -78,8 +78,7 @@ class Variant:
         self.backups: list[Backup] = []
         #: Whether the function may use memory outside of an array's elements, so that no argument may be a slice.
         self.far = environment is not None and environment.run.far
-        reached = [a for a in (environment.arrays() if environment else ()) if a.size]
-        groups = groups_of([whole_extent(a) if self.far else extent(a) for a in reached])
+        groups = groups_of([whole_extent(a) if self.far else extent(a) for a in self.reached if a.size])
         #: Extents of the arrays that the function uses and that are not arguments: sorted, without overlaps.
         self.outside = [(low, high) for low, high, _ in groups]
         #: The objects in the rehearsal's result that are compared by identity; and all of it that was not an array.
@@ -99,6 +98,11 @@ class Variant:
     def carried(self) -> CarriedState | None:
         """The changes of Python state that the function makes, and that each launch makes again."""
         return None if self.environment is None else self.environment.run.carried
+
+    @property
+    def reached(self) -> Sequence[Any]:
+        """The arrays that the function uses and that are not arguments. They are compared by identity."""
+        return () if self.environment is None else self.environment.run.arrays
 
     @property
     def known(self) -> Container[int]:

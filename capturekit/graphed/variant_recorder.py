@@ -28,6 +28,7 @@ from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.array_extent import extent
 from capturekit.launch.caller import Caller
 from capturekit.launch.current_stream import current_for_now
+from capturekit.launch.outside_arrays import OutsideMemory
 from capturekit.launch.plan import Feed, Seam
 from capturekit.model import errors
 from capturekit.model.errors import CaptureError
@@ -210,10 +211,9 @@ class VariantRecorder:
         return given.arguments(self.places, slots.numbers)  # type: ignore[no-any-return]
 
     def _must_be_whole(self, live: OpenCapture, graph: Graph) -> None:
-        environment = self.variant.environment
         live.host_calls.backups = recordable.needed_backups(live)
         try:
-            recordable.must_reach_known_arrays(live, environment.arrays() if environment is not None else [])
+            recordable.must_reach_known_arrays(live, self.variant.reached)
             if self.far and graph._state.plan is not None:
                 raise errors.UnsupportedCallError(
                     f'A result on device {next(iter(self.far.values())).data.device_id}',
@@ -239,9 +239,9 @@ class VariantRecorder:
         if self.variant.kept:
             self.late = LateReads(self.platform.cupy, self.variant.rehearsal.reads, self.variant.kept)
             live.parts.answers.late = self.late.take
-        environment = self.variant.environment
-        known = environment.arrays() if environment is not None else []
-        recordable.keep_what_they_write(live, self.variant.rehearsal.seams, known)
+        environment, known = self.variant.environment, self.variant.reached
+        if self.variant.rehearsal.seams:  # before such a part runs, the memory outside that it may write is copied
+            live.host_calls.outside = OutsideMemory(self.platform, live.graph_memory, known)
         if environment is not None and self.variant.reckons:
             self.numbers = read_numbers.numbers_of(self.platform.cupy, live, self.variant)
         if environment is not None and (self.variant.checks or self.variant.rehearsal.seams or self.variant.reckoned):
@@ -328,7 +328,7 @@ class VariantRecorder:
             GUARD.verdicts.check(live)
             GUARD.lanes.find_work(live)
             GUARD.lanes.join_all(live)
-        known = {id(array) for array in self.variant.environment.arrays()} if self.variant.environment else set()
+        known = set(map(id, self.variant.reached))
         fresh: list[tuple[int, Any]] = []
         for array in arrays:
             number = None if self.numbers is None else read_numbers.source_of(array)

@@ -80,7 +80,10 @@ class Watch:
         self._callback: Any = None
         self._time = FollowTime()
         self._before = Before(self._time)
-        self._lines = LinesRun(self._came_to, self._call_begins)
+        self._lines = LinesRun(
+            lambda *line: self._in_turn(run.code_watch.came_to, *line),
+            lambda *call: self._in_turn(run.code_watch.look_at_call, *call),
+        )
         self._run = run = RunRecord(
             is_array, skip, self._before, self._time, self._lines, self._uncollected, array, arguments, ignore
         )
@@ -209,12 +212,6 @@ class Watch:
                 self._calls_in_c.called(frame, argument)
         except Exception as error:
             self._failure = of_what_ran(error)
-
-    def _came_to(self, frame: FrameType, first: bool) -> None:
-        self._in_turn(self._run.code_watch.came_to, frame, first)
-
-    def _call_begins(self, *call: Any) -> None:
-        self._in_turn(self._run.code_watch.look_at_call, *call)
 
     def _in_turn(self, note: Callable[..., None], *call: Any) -> None:
         """Take note of a call, as a step of following the run."""

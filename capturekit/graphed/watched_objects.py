@@ -78,7 +78,6 @@ from capturekit.model.cleanup import Uncollected, others_of
 from capturekit.model.kept_values import Keeper, Kept, contents_of
 from capturekit.model.plain_values import WITH_CODE, a, plain_key
 
-_GENERATORS = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 #: Where these keep the functions that they were made of. Their ``__init__`` may be called again, with others.
 _FUNCTIONS_IN: dict[type, tuple[str, ...]] = {
     property: ('fget', 'fset', 'fdel'), staticmethod: ('__func__',), classmethod: ('__func__',),
@@ -92,10 +91,6 @@ class HiddenParts:
         self._values = values
         #: Generators of random numbers and files, their state, and where they are, by id.
         self.states: dict[int, tuple[Any, Kept, str]] = {}
-        #: The frames of generators that were met, and where these are, by id.
-        self.suspended: dict[int, tuple[FrameType, str]] = {}
-        #: Where the first of these generators is that the run has resumed; None if there is none.
-        self.resumed: str | None = None
         self.randomness: dict[str, Kept] = {}
         #: Whether a function was met that gives a generator another state: it may be called by any name.
         self.sets_states = False
@@ -104,7 +99,7 @@ class HiddenParts:
 
     def begin(self) -> None:
         """Keep the state of the generators of random numbers that every program has."""
-        self.randomness = {name: Keeper(never).keep(state()) for name, state in hidden_state.HOST_RANDOMNESS.items()}
+        self.randomness = {name: _kept(state()) for name, state in hidden_state.HOST_RANDOMNESS.items()}
 
     def _function_in(self, value: Any, name: str, member: Any) -> None:
         """Watch a function of which a property or a static method is made."""
@@ -131,10 +126,6 @@ class HiddenParts:
                 self._function_in(value, name, dictionary_of_class(base)[name])
         elif cls is struct.Struct:
             values.watch_state(f'{values.at}: its format', functools.partial(getattr, value, 'format'))
-        elif issubclass(cls, _GENERATORS):
-            frame = _frame_of(value)
-            if frame is not None:
-                self.suspended.setdefault(id(frame), (frame, values.at))
         elif issubclass(cls, random.SystemRandom):
             values.opaque(f'is or holds {a(cls)}, whose draws leave no trace')
         elif among(cls, hidden_state.FILES) or issubclass(cls, hidden_state.random_types()):
@@ -160,7 +151,7 @@ class HiddenParts:
     def _file_or_generator(self, value: Any, cls: type) -> None:
         values = self._values
         if id(value) not in self.states:
-            kept = Keeper(never).keep(hidden_state.state_of(value))
+            kept = _kept(hidden_state.state_of(value))
             self.states[id(value)] = (value, kept, values.at)
             if not among(cls, hidden_state.FILES):
                 same = functools.partial(hidden_state.is_in_state, value, kept)
@@ -170,28 +161,16 @@ class HiddenParts:
             values.watch('contents', value, '', hidden_state.held_by(value), (where, ''), None, get)
 
 
-def _frame_of(generator: Any) -> FrameType | None:
-    """The frame of a generator or a coroutine; None if it has ended."""
-    frame = getattr(generator, 'gi_frame', None) or getattr(generator, 'cr_frame', None)
-    return frame or getattr(generator, 'ag_frame', None)
-
-
-def never(value: object) -> bool:
-    """Return False: no value is an array."""
-    return False
-
-
-_CLASSES = frozenset({'numba.core.registry.CPUDispatcher'})
-#: Where such a function keeps its compiled versions.
-_VERSIONS = 'overloads'
+def _kept(state: Any) -> Kept:
+    return Keeper(lambda _value: False).keep(state)
 
 
 def is_uncompiled(value: Any) -> bool:
     """Whether a value is a function of Numba's that has no compiled version."""
     cls = type(value)
-    if f'{module_of(cls)}.{name_of(cls)}' not in _CLASSES or not is_in_its_module(cls):
+    if f'{module_of(cls)}.{name_of(cls)}' != 'numba.core.registry.CPUDispatcher' or not is_in_its_module(cls):
         return False
-    versions = attributes_of(value).get(_VERSIONS)
+    versions = attributes_of(value).get('overloads')
     return among(type(versions), (dict, OrderedDict)) and not versions
 
 
@@ -204,9 +183,6 @@ _PARTS = 100
 
 
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
-
-#: The clock is asked for one of so many objects: that takes longer than to look at one.
-_SELDOM = 16
 
 
 class Holders:
@@ -319,9 +295,8 @@ class Holders:
         self._names.attributes |= new
         self._names.strings |= asked
         if new or asked:
-            for number, holder in enumerate(list(self.by_id.values())):
-                if number % _SELDOM == 0:
-                    self._time.check_limit()
+            self._time.check_limit()
+            for holder in list(self.by_id.values()):
                 self.attributes_of(holder, new | asked, False)
 
     def attributes_of(self, holder: Holder, names: Iterable[str], at_first: bool) -> None:
