@@ -116,7 +116,7 @@ class Environment:
         self.reached, self.known = set[int](), set[int]()
         #: The values that no table of identities holds; and the tables.
         self._slow: Sequence[WatchedValue] = run.entries
-        self._tables = IdentityTables()
+        self._tables = IdentityTables(run)
         #: Whether everything is the same, by a look that takes far less time than :meth:`changed`.
         self.same: Same = lambda: False
         self._prepare()
@@ -220,7 +220,7 @@ class Environment:
 
     def _prepare(self) -> None:
         """Prepare the tables of identities, which :attr:`same` compares."""
-        tables, self._slow = IdentityTables(), []
+        tables, self._slow = IdentityTables(self.run), []
         objects = {id(value) for value, _, _, _ in self.run.objects}
         reached, known = set[int](), objects.copy()
         values = [entry.read() for entry in self.entries]
@@ -250,8 +250,6 @@ class Environment:
             tables.inner += [(values, name, value) for name, value in now.items() if value is not MISSING]
         tables.sizes = [(values, len(values)) for values, _, complete in self.run.inner if complete]
         tables.sizes += [(values, size) for _, values, size in self.run.sizes]
-        tables.objects = self.run.objects
-        tables.names, tables.classes, tables.forms = self.run.names, self.run.bases, self.run.forms
         tables.shared = shared_memory(self.containers())
         self._tables = tables
         self._choose()
@@ -281,7 +279,8 @@ def keys_of(mapping: Any) -> Any:
 class IdentityTables:
     """Values that were read, by how they are read again. All hold what is there when they are added."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: RunSummary) -> None:
+        self._run = run
         #: Entries of dictionaries, and those of libraries, of which there may be hundreds.
         self.rows: Rows = []
         self.inner: Rows = []
@@ -295,11 +294,6 @@ class IdentityTables:
         self.equal: Rows = []
         #: Settings: functions that say by True that one is as it was.
         self.settings: list[Callable[[], Any]] = []
-        #: See :class:`RunSummary`.
-        self.objects: Sequence[tuple[Any, type, Any, Any]] = ()
-        self.names: Sequence[tuple[Any, Any, list[str]]] = ()
-        self.classes: Sequence[tuple[type, Any]] = ()
-        self.forms: Sequence[tuple[Any, Any]] = ()
         #: What shares its memory, and where that lies.
         self.shared: Sequence[tuple[Any, tuple[int, int]]] = ()
         self._sequences: list[tuple[Any, Any]] = []
@@ -371,14 +365,14 @@ class IdentityTables:
 
     def comparison(self, rest: Sequence[Same]) -> Same:
         """What compares all of it, and then asks the ``rest``."""
-        asked = [*self.settings, *rest]
-        if any((array.shape, array.strides) != form for array, form in self.forms):
+        asked, all_names = [*self.settings, *rest], self._run.names
+        if any((array.shape, array.strides) != form for array, form in self._run.forms):
             return lambda: False
-        equal: Rows = [(lambda one, get=get: [*get(one)], value, names) for get, value, names in self.names if names]
-        equal += [(form_of_class, cls, form) for cls, form in self.classes]
-        equal += [(look, array, layout) for array, _ in self.forms for look, layout in (layout_of(array),)]
+        equal: Rows = [(lambda one, get=get: [*get(one)], value, names) for get, value, names in all_names if names]
+        equal += [(form_of_class, cls, form) for cls, form in self._run.bases]
+        equal += [(look, array, layout) for array, _ in self._run.forms for look, layout in (layout_of(array),)]
         equal += [*self.equal, *((extent_of, value, extent) for value, extent in self.shared)]
-        nameless = [(get, value) for get, value, names in self.names if not names]
+        nameless = [(get, value) for get, value, names in all_names if not names]
         asked += [_no_names(nameless)] if nameless else []
         asked += [_sequences(self._sequences)] if self._sequences else []
         rows, few = self.rows, len(self.inner) <= _FEW
@@ -395,7 +389,7 @@ class IdentityTables:
 
         Nearly each run reads such things, so they are compared without a call for each kind of them.
         """
-        functions, sizes, objects, identical = [*self.functions.values()], self.sizes, self.objects, self.identical
+        functions, sizes, objects, identical = [*self.functions.values()], self.sizes, self._run.objects, self.identical
         empty = [keys for keys, _ in self.absent if not keys]  # such as the dictionaries of most functions
         lacking = [(keys.isdisjoint, names) for keys, names in self.absent if keys]
 

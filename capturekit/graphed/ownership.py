@@ -24,6 +24,7 @@ from capturekit.model.class_layout import (
     MISSING,
     bases_of,
     dictionary_of_class,
+    found_in_class,
     is_dataclass,
     layout_of,
     made_by_class_statement,
@@ -48,9 +49,7 @@ _MANAGERS = frozenset({
 def in_package(cls: type) -> bool:
     """True for classes of packages that are understood as a whole, except Python classes of NumPy and SciPy."""
     top = module_of(cls).partition('.')[0]
-    if top in ('numpy', 'scipy'):
-        return False
-    return top in allowlists.PACKAGES
+    return top in allowlists.PACKAGES and top not in ('numpy', 'scipy')
 
 
 def is_in_its_module(cls: type) -> bool:
@@ -71,12 +70,9 @@ def is_visible(value: Any) -> bool:
         return False  # with metadata: the others are plain values
     if issubclass(cls, allowlists.CONSTANT) or contents_of(value) is not None or issubclass(type(cls), enum.EnumMeta):
         return True
-    names = {f'{module_of(base)}.{name_of(base)}' for base in bases_of(cls)[:1]}
-    if names & allowlists.CONSTANT_NAMES or name_of(cls) in allowlists.CONSTANT_NAMES:
+    if not allowlists.CONSTANT_NAMES.isdisjoint((f'{module_of(cls)}.{name_of(cls)}', name_of(cls))):
         return True
-    if in_package(cls) or any(in_package(base) for base in bases_of(cls)):
-        return True
-    if cls is threading.local:
+    if cls is threading.local or any(map(in_package, bases_of(cls))):
         return True
     if not made_by_class_statement(cls) and cls is not types.SimpleNamespace:
         return module_of(cls).partition('.')[0] == 'numpy' and bool(layout_of(cls).dictionary)
@@ -110,10 +106,7 @@ def is_pythons(module: str) -> bool:
 
 def is_iterator(cls: type) -> bool:
     """True for iterators written in C, whose position can't be read."""
-    for base in bases_of(cls):
-        if '__next__' in dictionary_of_class(base):
-            return type(dictionary_of_class(base)['__next__']) is types.WrapperDescriptorType
-    return False
+    return type(found_in_class(cls, '__next__')) is types.WrapperDescriptorType
 
 
 def named_in(value: Any, name: str) -> Any:
@@ -225,11 +218,8 @@ def default_skip(filename: str) -> bool:
 def _is_library(filename: str) -> bool:
     if filename.startswith('<__array_function__') or python_module(filename):
         return True
-    for name in allowlists.PACKAGES:
-        for folder in getattr(sys.modules.get(name), '__path__', ()):
-            if filename.startswith(str(folder) + os.sep):
-                return True
-    return False
+    folders = [getattr(sys.modules.get(name), '__path__', ()) for name in allowlists.PACKAGES]
+    return any(filename.startswith(str(folder) + os.sep) for among in folders for folder in among)
 
 
 def asks_for_backends(module: str, function: str = '') -> bool:

@@ -254,11 +254,6 @@ class NewNumber(NamedTuple):
     change: PlaceChange
     changes: bool
 
-    @property
-    def name(self) -> str:
-        """The name under which code finds it."""
-        return self.entry.key
-
 
 class StateChanges:
     """The changes of one run, collected value by value; ``carried`` returns those that launches make again."""
@@ -277,7 +272,7 @@ class StateChanges:
             return False
         try:
             for change in changes_in(entry.kept, value, ()):
-                place = _location_of(entry, change)
+                place = _location(entry, change)
                 if place not in self._found:
                     self._found[place] = self._place(entry, change), change
                     grown = change.now[len(change.kept.parts) :] if change.now is change.kept.value else [change.now]
@@ -345,9 +340,8 @@ class StateChanges:
 
     def reckon_with(self, number: NewNumber) -> None:
         """Let launches reckon with a number."""
-        entry, change = number.entry, number.change
-        place = NumberPlace(entry, change.kept.value, number.changes)
-        self._found[number.location] = place, change
+        place = NumberPlace(number.entry, number.change.kept.value, number.changes)
+        self._found[number.location] = place, number.change
 
     def where_numbers_stay(self, stores: set[str]) -> list[NewNumber] | None:
         """The numbers that the run has left as they were, or has replaced by equal ones, in places of these names: with
@@ -427,7 +421,7 @@ class StateChanges:
         if any(not times.isdisjoint(attributes_of(one)) for one in objects_in(value).values()):
             return False
         try:
-            take_apart(value, self._is_array)
+            take_apart(value, lambda one: type(one) is self._array)
         except TypeError:  # something is in it twice
             return False
         return True
@@ -455,9 +449,6 @@ class StateChanges:
 
     def _is_leaf(self, value: Any) -> bool:
         return type(value) is self._array or type(value) in _PLAIN
-
-    def _is_array(self, value: Any) -> bool:
-        return type(value) is self._array
 
     def _has_arrays(self, value: Any) -> bool:
         parts = parts_of(value)
@@ -516,18 +507,12 @@ def opens(entry: WatchedValue) -> bool:
     return any(entry.value is opener for opener in OPENERS) or (entry.value is getattr and entry.key != 'getattr')
 
 
-def _location(entry: WatchedValue) -> tuple[int, Any]:
-    """The identity of a watched value's place: two entries may lead to one place."""
+def _location(entry: WatchedValue, change: PlaceChange | None = None) -> tuple[int, Any]:
+    """The identity of the place of a watched value, or of a change in it: two entries may lead to one place."""
+    if change is not None and change.inside is not None:
+        return id(change.inside.value), change.path[-1] if change.inside.kind == 'dict' else change.number
     if entry.kind == 'variable':
         return id(entry.holder), ''
     if entry.kind == 'slot':
         return id(entry.holder), id(entry.member)
     return id(entry.mapping), entry.key
-
-
-def _location_of(entry: WatchedValue, change: PlaceChange) -> tuple[int, Any]:
-    """The identity of the place of a change in a watched value."""
-    if change.inside is None:
-        return _location(entry)
-    in_dict = change.inside.kind == 'dict'
-    return id(change.inside.value), change.path[-1] if in_dict else change.number

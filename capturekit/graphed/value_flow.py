@@ -957,7 +957,7 @@ def reckoned_numbers(
         return NOTHING
     operators = no_operators()
     numbers = changes.new_numbers(state) if state is not None else []
-    numbers = [one for one in numbers if _add(program, _takers(program, one.name, operators), operators)]
+    numbers = [one for one in numbers if _add(program, _takers(program, one.entry.key, operators), operators)]
     known: dict[object, bool] = {}
     found = []
     for number in wanted:
