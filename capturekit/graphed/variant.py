@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import traceback
 import weakref
 from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,9 +28,6 @@ from capturekit.model.shown import preformatted
 if TYPE_CHECKING:
     from capturekit.fusion.report import Fused
     from capturekit.lanes.report import Relaned
-
-#: Answers a call that needs one launch and nothing else, from its arrays and their addresses.
-Quick = Callable[[Sequence[Any], Sequence[int]], Any]
 
 _BEGUN = 'launch_has_begun'
 
@@ -74,7 +73,8 @@ class Variant:
         self.relaned: Relaned | None = None
         self.changed = (lambda: None) if environment is None else environment.changed
         self.run: Callable[[Sequence[Any], bool], Any] | None = None
-        self.quick: Quick | None = None
+        #: Answers a call that needs one launch and nothing else, from its arrays and their addresses.
+        self.quick: Callable[[Sequence[Any], Sequence[int]], Any] | None = None
         self.backups: list[Backup] = []
         #: Whether the function may use memory outside of an array's elements, so that no argument may be a slice.
         self.far = environment is not None and environment.run.far
@@ -216,6 +216,15 @@ class Variant:
 def mark_begun(error: BaseException) -> None:
     """Note on what a launch has raised that the device may have begun it."""
     error.__dict__[_BEGUN] = True
+
+
+def of_what_ran(error: BaseException, restore: Callable[[], object] = int) -> Exception:
+    """The exception of what ran. What ends a program, or a signal's handler has raised, goes on, after ``restore``."""
+    codes = {getattr(signal.getsignal(number), '__code__', None) for number in signal.valid_signals()}
+    if isinstance(error, Exception) and not any(at.f_code in codes for at, _ in traceback.walk_tb(error.__traceback__)):
+        return error
+    restore()
+    raise error
 
 
 def opaque(value: Any) -> bool:

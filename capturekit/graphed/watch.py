@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
-import signal
 import sys
-import traceback
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,6 +28,7 @@ from capturekit.graphed.ownership import default_skip
 from capturekit.graphed.reasons import Reason, Why
 from capturekit.graphed.run_end import finish
 from capturekit.graphed.settings import forget_ours, routines_now, settings_now, shown_before
+from capturekit.graphed.variant import of_what_ran
 from capturekit.graphed.watched_values import OtherNumbers
 from capturekit.model.class_layout import among
 from capturekit.model.cleanup import Uncollected, undoing
@@ -223,15 +222,6 @@ class Watch:
             self._time.end()
         except Exception as error:
             self._failure = of_what_ran(error)
-
-
-def of_what_ran(error: BaseException, restore: Callable[[], object] = int) -> Exception:
-    """The exception of what ran. What ends a program, or a signal's handler has raised, goes on, after ``restore``."""
-    codes = {getattr(signal.getsignal(number), '__code__', None) for number in signal.valid_signals()}
-    if isinstance(error, Exception) and not any(at.f_code in codes for at, _ in traceback.walk_tb(error.__traceback__)):
-        return error
-    restore()
-    raise error
 
 
 def _log_fault(failure: BaseException | None) -> None:
