@@ -226,7 +226,8 @@ def given_back(environment: Environment, result: Any, is_array: Callable[[Any], 
             return f'the result is or holds {a(type(value))}, which keeps the time of a clock'
         if id(value) in environment.known or is_array(value):
             continue
-        if _takes_attributes(value):
+        cls = type(value)  # a launch returns the same object each time
+        if cls not in PAYLOADS and issubclass(cls, PAYLOADS) and layout_of(cls).dictionary is not None:
             return f'the result is or holds {a(type(value))}, which may get attributes'
         if issubclass(type(value), np.ndarray):
             shown.append(value)
@@ -236,13 +237,6 @@ def given_back(environment: Environment, result: Any, is_array: Callable[[Any], 
     if shown and overlap(shown, environment.containers()):
         return 'the result is or holds a NumPy array whose memory another object has, too'
     return None
-
-
-def _takes_attributes(value: Any) -> bool:
-    """Whether a value is a number or a text of a class whose objects may get attributes: a launch returns the same one
-    each time."""
-    cls = type(value)
-    return cls not in PAYLOADS and issubclass(cls, PAYLOADS) and layout_of(cls).dictionary is not None
 
 
 #: Immutable containers: each that a launch returns is a new one.
