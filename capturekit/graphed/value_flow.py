@@ -429,7 +429,7 @@ class CodeThatRan:
 
     def _is_foreign(self, name: str) -> bool:
         """Whether code of libraries names an attribute so."""
-        uses = PlaceUses(name, True, False)
+        uses = PlaceUses(name, True)
         codes = self._run.code.codes.values()
         return any(foreign and not is_ours(code.co_filename) and uses.named_in(code) for code, foreign in codes)
 
