@@ -29,7 +29,7 @@ from capturekit.graphed.hidden_state import DRAWING, SEEDED, is_logger
 from capturekit.graphed.reasons import NONE, Reason, Why
 from capturekit.graphed.return_paths import Caller
 from capturekit.graphed.watched_objects import FunctionsFound, GivenValues, HiddenParts, Holders, ValuesMet
-from capturekit.graphed.watched_values import RunParts, is_hash_of_a_value
+from capturekit.graphed.watched_values import RunParts
 from capturekit.model.class_layout import MISSING, bases_of, dictionary_of_class
 from capturekit.model.cleanup import Uncollected
 from capturekit.model.host_reads import Site
@@ -495,8 +495,8 @@ class CallsInC:
             return
         if what == ('builtins', 'id') and ownership.python_module(code.co_filename) in allowlists.BY_ADDRESS:
             return
-        if what == ('builtins', 'hash') and ((known is not None and known[1]) or is_hash_of_a_value(frame)):
-            return
+        if what == ('builtins', 'hash') and ((known is not None and known[1]) or code.co_name == '__hash__'):
+            return  # what ``__hash__`` returns only decides the place in a dict or a set
         if (known is not None and self._hashes(frame, what)) or self._formats_plainly(function, what):
             return
         self._libraries.calls.add(what)

@@ -433,19 +433,16 @@ class VariantRecorder:
         return self._answer(leaves, results)
 
     def _allocate(self) -> list[Any]:
-        stream_order = self.variant.stream_order
-        return [
-            self._like(block, None if stream_order is None else stream_order.stream_for_result(block))
-            for block in self.blocks
-        ]
+        return [self._like(block) for block in self.blocks]
 
-    def _like(self, block: Any, stream: Any) -> Any:
-        on = GUARD.on(int(block.data.device_id), self.platform) if self.far else nullcontext()
-        if stream is None:
-            with on:
+    def _like(self, block: Any) -> Any:
+        order = self.variant.stream_order
+        stream = None if order is None else order.stream_for_result(block)
+        with GUARD.on(int(block.data.device_id), self.platform) if self.far else nullcontext():
+            if stream is None:
                 return block_like(self.platform.cupy, block)
-        with on, GUARD.inside, current_for_now(self.platform.cupy.cuda, stream):
-            return block_like(self.platform.cupy, block)
+            with GUARD.inside, current_for_now(self.platform.cupy.cuda, stream):
+                return block_like(self.platform.cupy, block)
 
     def copy_results(self, blocks: Sequence[Any], aimed: bool = False) -> None:
         """Copy the results of other devices, after a launch; and, unless it was ``aimed``, those that nodes are to
