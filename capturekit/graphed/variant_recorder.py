@@ -112,7 +112,7 @@ class VariantRecorder:
         self.aimer: Aimer | None = None
         #: Whether any argument or result is copied; and whether launches find addresses in the table.
         self.copies = self.has_table = True
-        self.caller: Caller | None = None
+        self.caller: Caller
         self.late: LateReads | None = None
         parted = bool(variant.checks or variant.rehearsal.seams or variant.reckons)
         #: Whether the graph gets the edges that its data needs. These would be found again for each other address.
@@ -430,7 +430,6 @@ class VariantRecorder:
         products = graph._state.plan is not None or bool(live.recorder.called) or not only_cupys(graph._state)
         if variant.environment is not None and not products:
             variant.environment.leave_out(PRODUCTS)
-        assert self.caller is not None
         if StreamOrder.needed(self.caller):
             variant.stream_order = StreamOrder(self.platform, self.caller)
         variant.state = 'pieces' if variant.seams else 'recorded'

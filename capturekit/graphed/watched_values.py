@@ -170,7 +170,7 @@ class WatchedValue:
         kind: 'global', 'variable' (a closure's), 'attribute', 'slot', 'class attribute', 'function', 'of CuPy' ...
         holder: the dict of the globals, the cell, the object, the class or the function.
         key: the name.
-        kept: its value when the run began (:class:`capturekit.model.pytree.Kept`).
+        kept: its value when the run began (:class:`capturekit.model.kept_values.Kept`).
         get: the function that reads it, where no dictionary holds it; else None.
     """
 
@@ -203,9 +203,6 @@ class WatchedValue:
     def attribute(self) -> str:
         """The name of the attribute that it is; '' for other places."""
         return self.key if self.kind in ('attribute', 'slot', 'class attribute') else ''
-
-    def __repr__(self) -> str:
-        return f'<{self.where()}>'
 
     def where(self, path: str = '') -> str:
         """The value's place in words: ``global cfg["lr"] of train.py``."""
