@@ -13,17 +13,9 @@ from capturekit.graph.executable import Graph
 from capturekit.graph.extending import EXTENSIONS
 from capturekit.graph.launching import launch_on
 from capturekit.graph.rebind import movable, only_cupys
-from capturekit.graphed import aiming, policy, read_numbers, recordable
+from capturekit.graphed import aiming, array_blocks, policy, read_numbers, recordable
 from capturekit.graphed.aiming import AimedArray, Aimer
 from capturekit.graphed.argument_slots import RING, Ports, from_low
-from capturekit.graphed.array_blocks import (
-    array_maker,
-    block_like,
-    elsewhere,
-    has_strides_of_a_new_array,
-    same_array,
-    spans,
-)
 from capturekit.graphed.compiling import NoCompiler
 from capturekit.graphed.options import Options
 from capturekit.graphed.read_numbers import LateReads, NumberSlots, ReadNumbers
@@ -277,11 +269,12 @@ class VariantRecorder:
                 GUARD.draws.back_up(live, array)
 
     def _places(self, leaves: Sequence[Any], memory: Any) -> list[Any]:
-        alone = {members[0][0] for _low, _high, members in spans(list(enumerate(leaves))) if len(members) == 1}
+        spans = array_blocks.spans(list(enumerate(leaves)))
+        alone = {members[0][0] for _low, _high, members in spans if len(members) == 1}
         self.aims = {i: leaf for i, leaf in enumerate(leaves) if i in alone and self._may_aim('argument', i, leaf)}
         copied = [leaf for i, leaf in enumerate(leaves) if i not in self.aims]
-        made = iter(elsewhere(copied, lambda _array, low, high: memory.slot(max(high - low, 1))))
-        return [same_array(leaf) if i in self.aims else next(made) for i, leaf in enumerate(leaves)]
+        made = iter(array_blocks.elsewhere(copied, lambda _array, low, high: memory.slot(max(high - low, 1))))
+        return [array_blocks.same_array(leaf) if i in self.aims else next(made) for i, leaf in enumerate(leaves)]
 
     def _may_aim(self, kind: str, number: int, array: Any) -> bool:
         return self.copied is not None and array.nbytes >= policy.AIMED_BYTES and (kind, number) not in self.copied
@@ -373,14 +366,14 @@ class VariantRecorder:
         cupy = self.platform.cupy
         stores = [(i, place, True) for i, place in enumerate(self.places) if i not in self.aims]
         with GUARD.inside, current_for_now(cupy.cuda, live.origin):
-            for low, high, members in spans(fresh):
+            for low, high, members in array_blocks.spans(fresh):
                 number = len(self.blocks)
                 first = members[0][1]
                 whole = len(members) == 1
-                elsewhere = int(first.data.device_id) != live.origin_device
+                is_far = int(first.data.device_id) != live.origin_device
                 base = cupy.ndarray((high - low,), 'u1', first.data + (low - first.data.ptr)) if not whole else first
                 self.blocks.append(base)
-                if elsewhere:
+                if is_far:
                     self.far[number] = base
                 elif whole and self._may_aim('result', number, first):
                     self.aimed_blocks[number] = first
@@ -465,9 +458,9 @@ class VariantRecorder:
         stream = None if order is None else order.stream_for_result(block)
         with GUARD.on(int(block.data.device_id), self.platform) if self.far else nullcontext():
             if stream is None:
-                return block_like(self.platform.cupy, block)
+                return array_blocks.block_like(self.platform.cupy, block)
             with GUARD.inside, current_for_now(self.platform.cupy.cuda, stream):
-                return block_like(self.platform.cupy, block)
+                return array_blocks.block_like(self.platform.cupy, block)
 
     def copy_results(self, blocks: Sequence[Any], aimed: bool = False) -> None:
         """Copy the results of other devices, after a launch; and, unless it was ``aimed``, those that nodes are to
@@ -486,7 +479,7 @@ class VariantRecorder:
                 assert self.numbers is not None
                 found.append(self.numbers.value(result.array))
             elif result.of == 'kept':
-                found.append(result.array if result.whole else same_array(result.array))
+                found.append(result.array if result.whole else array_blocks.same_array(result.array))
             elif result.whole:
                 found.append(leaves[result.source] if result.of == 'own' else blocks[result.source])
             else:
@@ -620,10 +613,10 @@ def _results(recorder: VariantRecorder) -> tuple[Callable[[], Any], bool, Callab
     """What makes the blocks of the results; whether that is a single one, in no list; and what makes of them the answer
     to a call, or None if they are it."""
     results, blocks, form = recorder.results, recorder.blocks, recorder.form
-    plain = all(block.size and has_strides_of_a_new_array(block) for block in blocks)
+    plain = all(block.size and array_blocks.has_strides_of_a_new_array(block) for block in blocks)
     if recorder.variant.stream_order or recorder.far or not plain:
         return recorder._allocate, False, recorder._answer
-    makers = [array_maker(recorder.platform.cupy, block.shape, block.dtype) for block in blocks]
+    makers = [array_blocks.array_maker(recorder.platform.cupy, block.shape, block.dtype) for block in blocks]
     allocate: Callable[[], Any] = lambda: [make() for make in makers]  # noqa: E731
     if [result.source for result in results if result.of == 'new' and result.whole] != [*range(len(results))]:
         return allocate, False, recorder._answer

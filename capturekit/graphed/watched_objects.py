@@ -29,22 +29,11 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.graphed import allowlists, compiling, hidden_state
+from capturekit.graphed import allowlists, compiling, hidden_state, ownership
 from capturekit.graphed.allowlists import SPECIAL, makes_unknown, module_of, owner_of, reads_unknown
 from capturekit.graphed.binding import AsFunction
 from capturekit.graphed.code_reads import MODULES
 from capturekit.graphed.collector import OF_COLLECTOR
-from capturekit.graphed.ownership import (
-    asked_by_user,
-    in_package,
-    is_cupys,
-    is_in_its_module,
-    is_iterator,
-    is_one_of_a_kind,
-    is_visible,
-    is_whole,
-    reaches_far,
-)
 from capturekit.graphed.reasons import Reason
 from capturekit.graphed.return_paths import function_of
 from capturekit.graphed.settings import setting_for
@@ -130,7 +119,7 @@ class HiddenParts:
             values.opaque(f'is or holds {a(cls)}, whose draws leave no trace')
         elif among(cls, hidden_state.FILES) or issubclass(cls, hidden_state.random_types()):
             self._file_or_generator(value, cls)
-        elif is_iterator(cls):
+        elif ownership.is_iterator(cls):
             values.opaque(f"is or holds {a(cls)}: what is left in it can't be compared")
         elif cls is contextvars.ContextVar:
             where, get = f'{values.at}: its value', functools.partial(hidden_state.value_in, value)
@@ -144,7 +133,7 @@ class HiddenParts:
             self._file_or_generator(seeded, type(seeded))
         elif is_uncompiled(value):
             self.uncompiled[id(value)] = value, values.at
-        elif not values.is_array(value) and not is_visible(value):
+        elif not values.is_array(value) and not ownership.is_visible(value):
             values.opaque(f"is or holds {a(cls)}, whose whole state can't be seen")
         return False
 
@@ -168,7 +157,8 @@ def _kept(state: Any) -> Kept:
 def is_uncompiled(value: Any) -> bool:
     """Whether a value is a function of Numba's that has no compiled version."""
     cls = type(value)
-    if f'{module_of(cls)}.{name_of(cls)}' != 'numba.core.registry.CPUDispatcher' or not is_in_its_module(cls):
+    name = f'{module_of(cls)}.{name_of(cls)}'
+    if name != 'numba.core.registry.CPUDispatcher' or not ownership.is_in_its_module(cls):
         return False
     versions = attributes_of(value).get('overloads')
     return among(type(versions), (dict, OrderedDict)) and not versions
@@ -243,7 +233,7 @@ class Holders:
             self._library.of_library(value)
             self.hold_class(value)
             self.hold_class(cls)
-            if not owned and (in_package(value) or not made_by_class_statement(value)):
+            if not owned and (ownership.in_package(value) or not made_by_class_statement(value)):
                 return
         elif cls is FunctionType or issubclass(cls, AsFunction):
             owned = cls is not FunctionType or not self._ownership.skip(value.__code__.co_filename)
@@ -253,7 +243,7 @@ class Holders:
             owned = among(cls, (types.SimpleNamespace, threading.local)) or not self._ownership.is_foreign_class(cls)
             if cls is threading.local:
                 layout = ClassLayout(of_this_thread, {})
-            whole = is_whole(cls) and not hidden_state.is_logger(cls)
+            whole = ownership.is_whole(cls) and not hidden_state.is_logger(cls)
             if owned:
                 self.hold_class(cls)
             else:
@@ -372,7 +362,8 @@ class Holders:
         get = functools.partial(
             read_unguarded if holder.kind == 'module' else read_attribute, dictionary, holder.value, name
         )
-        kind = 'of CuPy' if holder.kind == 'module' and is_cupys(holder.start.get('__name__')) else 'attribute'
+        of_cupy = holder.kind == 'module' and ownership.is_cupys(holder.start.get('__name__'))
+        kind = 'of CuPy' if of_cupy else 'attribute'
         self._values.watch(kind, holder.value, name, value, where, dictionary(holder.value), get)
 
     def _addressed(self, name: str, cls: type) -> None:
@@ -385,7 +376,7 @@ class Holders:
         base: Any = tuple if issubclass(cls, tuple) else list if issubclass(cls, list) else None
         parts = [value] if base is None else itertools.islice(base.__iter__(value), _PARTS)
         return issubclass(cls, _MADE_BY_USERS) or any(
-            self._values.is_array(one) or issubclass(type(one), np.ndarray) or is_cupys(module_of(type(one)))
+            self._values.is_array(one) or issubclass(type(one), np.ndarray) or ownership.is_cupys(module_of(type(one)))
             for one in parts
         )
 
@@ -461,7 +452,7 @@ class FunctionsFound:
         """Keep what code of Python's own modules names, and what its function is made of if the user calls it."""
         self._library.inside_library(frame)
         code = frame.f_code
-        asked = asked_by_user(frame.f_back, self._ownership.skip)
+        asked = ownership.asked_by_user(frame.f_back, self._ownership.skip)
         for function in (frame.f_globals.get(code.co_name), *self._methods(code, frame.f_locals)):
             if asked and type(function) is FunctionType and function.__code__ is code:
                 self.parts_of(function)
@@ -483,7 +474,8 @@ class FunctionsFound:
             self._methods(code, variables)
             if id(function) not in self._watched and self._was_there(function):
                 self.watch(function)
-        by_user = asked_by_user(frame.f_back, self._ownership.skip)  # in a kernel's launch it may stand for the kernel
+        # in a kernel's launch it may stand for the kernel
+        by_user = ownership.asked_by_user(frame.f_back, self._ownership.skip)
         if by_user and id(function) in self._watched:
             text = f'the function runs {code.co_name}, which is reached in a way that is not followed'
             self.ran.setdefault(id(function), Reason(text))
@@ -586,7 +578,7 @@ class ValuesMet:
         cls = type(value)
         if id(value) in self._holders.by_id:
             return
-        self.far = self.far or reaches_far(value)
+        self.far = self.far or ownership.reaches_far(value)
         if among(cls, _LOCKS):
             self.locks[id(value)] = value
         self._values.depends_on(setting_for(value))
@@ -615,7 +607,7 @@ class ValuesMet:
             self._values.watch_state(compiling.FORGOTTEN, compiling.remembers())
         if value is not self._values.named and reads_unknown(value):
             self._values.opaque(f'is or holds {owner_of(value)}.{value.__name__}(), {_UNSEEN}')
-        if not finds and (not self._values.is_array(value) or not in_package(cls)):
+        if not finds and (not self._values.is_array(value) or not ownership.in_package(cls)):
             self._values.pending.append(value)
 
     def _finds_names(self, value: Any) -> bool:
@@ -678,7 +670,7 @@ class GivenValues:
             cls = type(value)
             if self._values.is_array(value) and hasattr(cls, 'strides'):
                 self.forms.append((value, (value.shape, value.strides)))
-                if not in_package(cls):  # of a class derived from ndarray
+                if not ownership.in_package(cls):  # of a class derived from ndarray
                     self._holders.hold_class(cls)
                     self.of_class.append(cls)
             if id(value) in self.own or self._values.is_array(value):
@@ -689,7 +681,7 @@ class GivenValues:
                     what = f'{name} is or holds a NumPy array whose memory another object has, too'
                     self._doubts.say(f'{what}: what the function changes there is not seen')
             if plain_key(value) is not None:
-                self._uses.plain = self._uses.plain or not is_one_of_a_kind(value)
+                self._uses.plain = self._uses.plain or not ownership.is_one_of_a_kind(value)
                 if issubclass(type(cls), enum.EnumMeta) or issubclass(cls, WITH_CODE):
                     self._values.meet(value)
                 continue
