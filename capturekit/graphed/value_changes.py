@@ -165,18 +165,18 @@ def kept_in(values: Iterable[Kept]) -> Iterator[Kept]:
 ALONE = frozenset({'plain', 'same', 'method', 'carried'})
 
 
-def in_pairs(values: Iterable[tuple[Kept, Any]]) -> Iterator[tuple[Kept, Any]]:
+def in_pairs(values: Iterable[tuple[Kept, Any]]) -> list[tuple[Kept, Any]]:
     """Values that were kept, each with the one in its place now, and those in them, at any depth."""
-    todo, seen = [*values], set[tuple[int, int]]()
-    while todo:
-        kept, value = todo.pop()
+    todo, seen, found = [*values], set[tuple[int, int]](), list[tuple[Kept, Any]]()
+    for kept, value in todo:
         if kept.kind not in ALONE:
             if (id(kept.value), id(value)) in seen:
                 continue
             seen.add((id(kept.value), id(value)))
             contents = contents_of(value)
             todo += zip(kept.parts, attributes_of(value).values() if contents is None else contents[2])
-        yield kept, value
+        found.append((kept, value))
+    return found
 
 
 def is_unchanging(value: Any) -> bool:
