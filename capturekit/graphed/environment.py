@@ -172,10 +172,10 @@ class Environment:
 
     def _difference(self, entry: WatchedValue) -> ValueDifference | None:
         """Compare one watched value by the rules for its kind."""
-        value = entry.read()
-        found = difference(entry.kept, value)
-        same = self.run.asks_identities
-        if found is None and entry.kind not in _MADE_ANEW and _is_another(entry.kept, value, same):
+        kept, value = entry.kept, entry.read()
+        found = difference(kept, value)
+        may_be_another = entry.kind not in _MADE_ANEW and (value is not kept.value or kept.parts)
+        if found is None and may_be_another and _is_another(kept, value, self.run.asks_identities):
             return ValueDifference('', 'is or holds another object, equal to the one that was there')
         return found
 
