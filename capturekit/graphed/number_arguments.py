@@ -42,7 +42,7 @@ class NumberArguments:
 
     def seen(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note the arguments of a call that made a new kind."""
-        given: dict[Position, Any] = {**dict(enumerate(args)), **kwargs}
+        given: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
         for position, value in given.items():
             if type(value) not in TYPES:
                 continue
@@ -54,7 +54,7 @@ class NumberArguments:
 
     def apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallNumbers | None:
         """The numbers of a call that are not part of its kind; None if there are none."""
-        given: dict[Position, Any] = {**dict(enumerate(args)), **kwargs}
+        given: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
         found = [(position, given[position]) for position in self.positions if type(given.get(position)) in TYPES]
         return CallNumbers(self, *zip(*found)) if found else None
 
