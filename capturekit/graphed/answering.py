@@ -31,9 +31,9 @@ from capturekit.graphed.recordable import only_arrays, values_of
 from capturekit.graphed.run_end import given_back
 from capturekit.graphed.tally import BESIDE, CHECKED, NESTED, WATCHED, Tally
 from capturekit.graphed.value_changes import shape_of_change, snapshot
-from capturekit.graphed.variant import Variant, opaque
+from capturekit.graphed.variant import Variant, of_what_ran, opaque
 from capturekit.graphed.variant_recorder import VariantRecorder
-from capturekit.graphed.watch import Watch, WatchedRun, of_what_ran
+from capturekit.graphed.watch import Watch, WatchedRun
 from capturekit.guard import GUARD
 from capturekit.launch.plan import Feed
 from capturekit.model import errors

@@ -176,17 +176,14 @@ class Ports:
         self._bytes = memoryview(self._pinned).cast('B')[:size]
         self._bytes[:] = bytes(size)
         self.begun = self._bytes[:8].cast('Q')
+        #: Where the table begins, and the word before it, in which the device counts the launches that have begun.
+        self._table, self._begun = np.uint64(int(self._pinned.ptr) + 8), np.uint64(int(self._pinned.ptr))
         self._kernels = _compiled(platform)
         memory.keep_pinned(self._pinned)
         self.lock = Lock()
 
-    def _addresses(self) -> tuple[Any, Any]:
-        base = int(self._pinned.ptr)
-        return np.uint64(base + 8), np.uint64(base)
-
     def fetch(self, places: Sequence[Any]) -> None:
         """Record, on the current stream, that arguments are fetched: column i into ``places[i]``; None is left out."""
-        table, begun = self._addresses()
         rows = [descriptor(i, place, False) for i, place in enumerate(places) if place is not None and place.size]
         places = [place for place in places if place is not None]
         ports = self._upload(np.array(rows or [[0] * _WORDS], np.int64).view(np.uint64))
@@ -195,7 +192,7 @@ class Ports:
         self._kernels[0](
             grid, (_THREADS,),
             (
-                ports, np.uint64(len(rows)), table, np.uint64(self.columns), self.state, begun,
+                ports, np.uint64(len(rows)), self._table, np.uint64(self.columns), self.state, self._begun,
                 np.uint64(self._brought),
             ),
         )  # fmt: skip
@@ -203,8 +200,7 @@ class Ports:
     def _bring(self, grid: tuple[int, int], following: int) -> None:
         """Before a kernel of many blocks, record once that this launch's row (or the next) is copied to the device."""
         if not self._brought and grid[0] * grid[1] > _DIRECT:
-            table, _begun = self._addresses()
-            self._kernels[2]((1,), (64,), (table, np.uint64(self.columns), self.state, np.uint64(following)))
+            self._kernels[2]((1,), (64,), (self._table, np.uint64(self.columns), self.state, np.uint64(following)))
             self._brought = True
 
     def refill(self) -> None:
@@ -215,27 +211,17 @@ class Ports:
         """Record that results are stored. Each place is (column, array of the graph, whether only where it differs)."""
         rows = [descriptor(*place) for place in places if place[1].size]
         if rows:
-            table, _begun = self._addresses()
             ports = self._upload(np.array(rows, np.int64).view(np.uint64))
             grid = (_grid([place[1] for place in places]), len(rows))
             self._bring(grid, 0)
             self._kernels[1](
                 grid, (_THREADS,),
-                (ports, table, np.uint64(self.columns), self.state, np.uint64(self._brought)),
+                (ports, self._table, np.uint64(self.columns), self.state, np.uint64(self._brought)),
             )  # fmt: skip
 
     def row(self, columns: int) -> tuple[Callable[..., None], memoryview, int]:
         """What fills the first columns of a launch's row: ``pack(table, 8 + launch % RING * size, *addresses)``."""
         return struct.Struct(f'={columns}Q').pack_into, self._bytes, self.columns * 8
-
-    def writer(self, columns: int) -> Callable[..., None]:
-        """The function ``write(launch, *addresses)`` that fills the first ``columns`` of a launch's row."""
-        pack, table, size = self.row(columns)
-
-        def write(launch: int, *addresses: int) -> None:
-            pack(table, 8 + launch % RING * size, *addresses)
-
-        return write
 
     def recount(self) -> int | None:
         """The number of the last launch that the device has begun, after one that an exception has ended.

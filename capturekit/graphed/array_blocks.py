@@ -142,12 +142,14 @@ def same_array(array: Any) -> Any:
     return type(array)(array.shape, array.dtype, array.data, array.strides)
 
 
-def places_of(leaves: Sequence[Any], memory: Any) -> list[Any]:
-    """An array in the graph's memory for each argument. Arguments that share memory share it there in the same way."""
+def elsewhere(arrays: Sequence[Any], memory: Callable[[Any, int, int], Any]) -> list[Any]:
+    """Arrays like these in other memory. Those that share memory share it there in the same way.
+
+    ``memory``: gives the other memory, for an array and the extent of all that share memory with it.
+    """
     found: dict[int, Any] = {}
-    for low, high, members in spans(list(enumerate(leaves))):
-        base = memory.slot(max(high - low, 1))
-        for index, leaf in members:
-            pointer = base + (int(leaf.data.ptr) - low)
-            found[index] = type(leaf)(leaf.shape, leaf.dtype, pointer, leaf.strides)
-    return [found[i] for i in range(len(leaves))]
+    for low, high, members in spans(list(enumerate(arrays))):
+        base = memory(members[0][1], low, high)
+        for index, one in members:
+            found[index] = type(one)(one.shape, one.dtype, base + (int(one.data.ptr) - low), one.strides)
+    return [found[index] for index in range(len(arrays))]

@@ -29,7 +29,7 @@ from capturekit.graphed.hidden_state import DRAWING, SEEDED, is_logger
 from capturekit.graphed.reasons import NONE, Reason, Why
 from capturekit.graphed.return_paths import Caller
 from capturekit.graphed.watched_objects import FunctionsFound, GivenValues, HiddenParts, Holders, ValuesMet
-from capturekit.graphed.watched_values import RunParts, is_hash_of_a_value
+from capturekit.graphed.watched_values import RunParts
 from capturekit.model.class_layout import MISSING, bases_of, dictionary_of_class
 from capturekit.model.cleanup import Uncollected
 from capturekit.model.host_reads import Site
@@ -297,7 +297,7 @@ class RunRecord(RunParts):
         self.hidden = HiddenParts(self.values)
         self.holders = Holders(self)
         self.functions = FunctionsFound(self, self.holders)
-        self.met = ValuesMet(self, self.holders, self.hidden, self.functions, uncollected)
+        self.met = ValuesMet(self, self.holders, self.hidden, uncollected)
         self.values.note = self.met.note
         self.given = GivenValues(self, self.holders, arguments, ignore)
         self.code_watch = CodeWatch(self, self.holders, self.given, lines, array)
@@ -320,7 +320,7 @@ class PythonCalls:
     """
 
     def __init__(self, run: RunRecord, outermost: CodeType) -> None:
-        self._values, self._holders, self._hidden, self._functions = run.values, run.holders, run.hidden, run.functions
+        self._values, self._holders, self._functions = run.values, run.holders, run.functions
         self._code, self._code_watch, self._given, self._uses = run.code, run.code_watch, run.given, run.uses
         self._library, self._libraries = run.library, run.libraries
         self._lines, self._ownership, self._doubts, self._before = run.lines, run.ownership, run.doubts, run.before
@@ -351,8 +351,6 @@ class PythonCalls:
         if code is self._libraries.compiler and self._libraries.compiles(frame):
             return
         known = self._code.codes.get(id(code)) or self._met(frame, code)
-        if code.co_flags & _SUSPENDS and id(frame) in self._hidden.suspended:
-            self._hidden.resumed = self._hidden.resumed or self._hidden.suspended[id(frame)][1]
         if known[1]:
             return self._leaves(frame, code)
         self._runs(frame, code)
@@ -487,8 +485,8 @@ class CallsInC:
             return
         if what == ('builtins', 'id') and ownership.python_module(code.co_filename) in allowlists.BY_ADDRESS:
             return
-        if what == ('builtins', 'hash') and ((known is not None and known[1]) or is_hash_of_a_value(frame)):
-            return
+        if what == ('builtins', 'hash') and ((known is not None and known[1]) or code.co_name == '__hash__'):
+            return  # what ``__hash__`` returns only decides the place in a dict or a set
         if (known is not None and self._hashes(frame, what)) or self._formats_plainly(function, what):
             return
         self._libraries.calls.add(what)

@@ -403,18 +403,14 @@ def parts_of(value: Any) -> list[Any] | None:
 
 
 def consists_of(value: Any, is_leaf: Callable[[Any], bool]) -> bool:
-    """Whether a value is made of such containers and objects, and of nothing else than ``is_leaf`` returns True for."""
-    todo, seen = [value], set[int]()
-    while todo:
-        one = todo.pop()
-        if is_leaf(one) or (id(one) in seen and type(one) is tuple):
-            continue
-        parts = parts_of(one)
-        if parts is None or id(one) in seen:
-            return False
-        seen.add(id(one))
-        todo += parts
-    return True
+    """Whether a value is made of such containers and objects, and of nothing else than ``is_leaf`` returns True for.
+
+    All but tuples have to be there once.
+    """
+    made = [*made_in(value)]
+    once = [id(one) for one in made if type(one) is not tuple]
+    inside = [value, *(part for one in made for part in parts_of(one) or ())]
+    return len(once) == len({*once}) and all(is_leaf(one) or parts_of(one) is not None for one in inside)
 
 
 def made_in(value: Any) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.graphed.array_blocks import same_array, spans
+from capturekit.graphed.array_blocks import elsewhere, same_array, spans
 from capturekit.graphed.variant import Variant, opaque
 from capturekit.guard import GUARD
 from capturekit.launch.current_stream import current_for_now
@@ -43,8 +43,8 @@ class Comparison:
         self._exact = variant.untried > 0
         self._cupy = given.platform.cupy
         assert variant.graph is not None
-        reached = variant.environment.arrays() if variant.environment is not None else []
-        self._devices = {*variant.graph._state.recording.devices, *[int(one.data.device_id) for one in reached]}
+        reached = [int(one.data.device_id) for one in variant.reached]
+        self._devices = {*variant.graph._state.recording.devices, *reached}
         self._wait()
         self._memory = self._outside()
         self._outside_before = [block.copy() for block in self._memory]
@@ -110,22 +110,17 @@ class Comparison:
         with GUARD.inside:
             words = words_of(self._given.platform.device, graphs)
         found = arrays_at(words, graph._state.memory, self._cupy.ndarray)
-        if variant.environment is not None:
-            found += [array.data for array in variant.environment.arrays() if array.size]
+        found += [array.data for array in variant.reached if array.size]
         blocks = {int(data.mem.ptr): data for data in found}
         return [whole_block(self._cupy, data) for data in blocks.values()]
 
     def _copies(self, leaves: Sequence[Any]) -> list[Any]:
-        """Copies of the arrays. Arrays that share memory share it in the same way in the copies."""
-        made: dict[int, Any] = {}
-        for low, high, members in spans(list(enumerate(leaves))):
-            first = members[0][1]
+
+        def copied(first: Any, low: int, high: int) -> Any:
             whole = self._cupy.ndarray((max(high - low, 1),), 'u1', first.data + (low - int(first.data.ptr)))
-            block = whole.copy() if high > low else whole
-            for index, leaf in members:
-                pointer = block.data + (int(leaf.data.ptr) - low)
-                made[index] = type(leaf)(leaf.shape, leaf.dtype, pointer, leaf.strides)
-        return [made[index] for index in range(len(leaves))]
+            return (whole.copy() if high > low else whole).data
+
+        return elsewhere(leaves, copied)
 
     def _put(self, arrays: Sequence[Any], kept: Sequence[Any]) -> None:
         for array, before in zip(arrays, kept):

@@ -202,7 +202,10 @@ class Graphed(AsFunction, Generic[P, R_co]):
         """Answer a call of a kind that may not be the one that was used last."""
         self._unseen = 0
         if kind is not self._used and self._answering.earlier.call is None:
-            self._touch(key, kind)
+            with self._lock:
+                if key in self._kinds:
+                    self._kinds.move_to_end(key)
+                    self._used = kind
         return self._answered(kind, key, leaves, rest)
 
     def _not_watched(self, platform: Platform, args: Any, kwargs: Any, why: str) -> Any:
@@ -303,13 +306,6 @@ class Graphed(AsFunction, Generic[P, R_co]):
         if contest is not None and eager and contest.launched:
             return tell_of_times(tally.name, self.__wrapped__, contest)
         tell_of_calls(tally, self.__wrapped__, kind, tally.launched(kinds))
-
-    def _touch(self, key: Any, kind: Kind) -> None:
-        """Note that this kind was used last."""
-        with self._lock:
-            if key in self._kinds:
-                self._kinds.move_to_end(key)
-                self._used = kind
 
     def _current(self) -> Platform:
         platform = current()

@@ -36,7 +36,8 @@ _BRACKETS = {tuple: '({})', list: '[{}]'}
 
 def given(key: Any) -> str:
     """The arguments of a kind of call: arrays by dtype and shape, others by value."""
-    arrays = [f'{one[2].name}{list(one[0])}' for one in key[2:] if _is_array(one)]
+    described = [one for one in key[2:] if isinstance(one, tuple) and len(one) == 4 and hasattr(one[2], 'name')]
+    arrays = [f'{one[2].name}{list(one[0])}' for one in described]
     form = key[0][0]
     if not (type(form) is tuple and len(form) == 3 and form[0] is tuple):
         return ', '.join(arrays) or 'no arguments'
@@ -45,10 +46,6 @@ def given(key: Any) -> str:
     if len(named) > 1 and named[1]:
         words += [f'{name}={_words(part, arrays)}' for name, part in zip(named[1], named[2:])]
     return ', '.join(words) or 'no arguments'
-
-
-def _is_array(one: Any) -> bool:
-    return isinstance(one, tuple) and len(one) == 4 and hasattr(one[2], 'name')
 
 
 def _words(part: Any, arrays: Sequence[str]) -> str:

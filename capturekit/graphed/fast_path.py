@@ -11,8 +11,7 @@ from capturekit.graphed.kinds import Given, Kind, clear_of, shared
 from capturekit.graphed.number_arguments import CallNumbers, Unfit
 from capturekit.graphed.options import Options
 from capturekit.graphed.usual_call import NOT_ANSWERED
-from capturekit.graphed.variant import Variant
-from capturekit.graphed.watch import of_what_ran
+from capturekit.graphed.variant import Variant, of_what_ran
 from capturekit.model.errors import UpdateError
 
 if TYPE_CHECKING:

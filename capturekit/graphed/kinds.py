@@ -311,8 +311,7 @@ class Given:
 
 def shared_by(given: Given, variant: Variant, state: Sequence[Any]) -> Reason:
     """Say which arrays of a call share memory in a way that a recording can't follow."""
-    arrays = () if variant.environment is None else variant.environment.arrays()
-    empty = [one for one in arrays if not one.size]
+    empty = [one for one in variant.reached if not one.size]
     if any(leaf is one for leaf in given.leaves for one in empty):
         return Reason('an argument without elements is reached in another way, too')
     spans = [(leaf.data.ptr + low, leaf.data.ptr + high) for leaf, (low, high) in zip(given.leaves, given.kind.reach)]

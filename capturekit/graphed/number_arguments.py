@@ -42,8 +42,8 @@ class NumberArguments:
 
     def seen(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note the arguments of a call that made a new kind."""
-        given: list[tuple[Position, Any]] = [*enumerate(args), *kwargs.items()]
-        for position, value in given:
+        given: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
+        for position, value in given.items():
             if type(value) not in TYPES:
                 continue
             last = self._last.get(position, value)
@@ -54,14 +54,8 @@ class NumberArguments:
 
     def apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallNumbers | None:
         """The numbers of a call that are not part of its kind; None if there are none."""
-        found: list[tuple[Position, Any]] = []
-        for position in self.positions:
-            if isinstance(position, int):
-                value = args[position] if position < len(args) else None
-            else:
-                value = kwargs.get(position)
-            if type(value) in TYPES:
-                found.append((position, value))
+        given: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
+        found = [(position, given[position]) for position in self.positions if type(given.get(position)) in TYPES]
         return CallNumbers(self, *zip(*found)) if found else None
 
     def refuse(self, positions: Sequence[Position], reason: str) -> None:
@@ -111,13 +105,9 @@ class CallNumbers(NamedTuple):
         self, args: tuple[Any, ...], kwargs: dict[str, Any], by: Sequence[Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments, with other objects in the place of the numbers."""
-        new, named = list(args), dict(kwargs)
-        for position, thing in zip(self.positions, by):
-            if isinstance(position, int):
-                new[position] = thing
-            else:
-                named[position] = thing
-        return tuple(new), named
+        others: dict[Position, Any] = dict(zip(self.positions, by))
+        placed = [others.get(number, value) for number, value in enumerate(args)]
+        return tuple(placed), {name: others.get(name, value) for name, value in kwargs.items()}
 
 
 def room(cupy: Any) -> Any:

@@ -24,6 +24,7 @@ from capturekit.model.class_layout import (
     MISSING,
     bases_of,
     dictionary_of_class,
+    found_in_class,
     is_dataclass,
     layout_of,
     made_by_class_statement,
@@ -48,14 +49,7 @@ _MANAGERS = frozenset({
 def in_package(cls: type) -> bool:
     """True for classes of packages that are understood as a whole, except Python classes of NumPy and SciPy."""
     top = module_of(cls).partition('.')[0]
-    if top in ('numpy', 'scipy'):
-        return False
-    return top in allowlists.PACKAGES
-
-
-def only_checks_types(cls: type) -> bool:
-    """True for metaclasses of libraries whose ``isinstance`` is understood: for JAX's arrays, say."""
-    return f'{module_of(cls)}.{name_of(cls)}' in allowlists.TYPE_CHECKS and is_in_its_module(cls)
+    return top in allowlists.PACKAGES and top not in ('numpy', 'scipy')
 
 
 def is_in_its_module(cls: type) -> bool:
@@ -76,12 +70,9 @@ def is_visible(value: Any) -> bool:
         return False  # with metadata: the others are plain values
     if issubclass(cls, allowlists.CONSTANT) or contents_of(value) is not None or issubclass(type(cls), enum.EnumMeta):
         return True
-    names = {f'{module_of(base)}.{name_of(base)}' for base in bases_of(cls)[:1]}
-    if names & allowlists.CONSTANT_NAMES or name_of(cls) in allowlists.CONSTANT_NAMES:
+    if not allowlists.CONSTANT_NAMES.isdisjoint((f'{module_of(cls)}.{name_of(cls)}', name_of(cls))):
         return True
-    if in_package(cls) or any(in_package(base) for base in bases_of(cls)):
-        return True
-    if cls is threading.local:
+    if cls is threading.local or any(map(in_package, bases_of(cls))):
         return True
     if not made_by_class_statement(cls) and cls is not types.SimpleNamespace:
         return module_of(cls).partition('.')[0] == 'numpy' and bool(layout_of(cls).dictionary)
@@ -115,10 +106,7 @@ def is_pythons(module: str) -> bool:
 
 def is_iterator(cls: type) -> bool:
     """True for iterators written in C, whose position can't be read."""
-    for base in bases_of(cls):
-        if '__next__' in dictionary_of_class(base):
-            return type(dictionary_of_class(base)['__next__']) is types.WrapperDescriptorType
-    return False
+    return type(found_in_class(cls, '__next__')) is types.WrapperDescriptorType
 
 
 def named_in(value: Any, name: str) -> Any:
@@ -197,8 +185,10 @@ class Ownership:
 
     def is_foreign_class(self, cls: type) -> bool:
         """True for classes that aren't the user's."""
-        if not made_by_class_statement(cls) or only_checks_types(cls):
+        if not made_by_class_statement(cls):
             return True
+        if f'{module_of(cls)}.{name_of(cls)}' in allowlists.TYPE_CHECKS and is_in_its_module(cls):
+            return True  # its ``isinstance`` is understood
         if not self._foreign_name(module_of(cls), None):
             return False
         return is_in_its_module(cls) or (in_package(cls) and not self._has_code_of_user(cls))
@@ -212,7 +202,6 @@ class Ownership:
 #: Modules of SciPy that ask for a backend, or change which one is asked: a module or a class of anybody's.
 _OF_BACKENDS = ('scipy._lib._uarray', 'scipy.fft._backend', 'uarray')
 _skipped: dict[str, bool] = {}
-_modules: dict[str, str] = {}
 
 
 def default_skip(filename: str) -> bool:
@@ -229,11 +218,8 @@ def default_skip(filename: str) -> bool:
 def _is_library(filename: str) -> bool:
     if filename.startswith('<__array_function__') or python_module(filename):
         return True
-    for name in allowlists.PACKAGES:
-        for folder in getattr(sys.modules.get(name), '__path__', ()):
-            if filename.startswith(str(folder) + os.sep):
-                return True
-    return False
+    folders = [getattr(sys.modules.get(name), '__path__', ()) for name in allowlists.PACKAGES]
+    return any(filename.startswith(str(folder) + os.sep) for among in folders for folder in among)
 
 
 def asks_for_backends(module: str, function: str = '') -> bool:
@@ -241,15 +227,9 @@ def asks_for_backends(module: str, function: str = '') -> bool:
     return function.startswith('__ua_') or module.startswith(_OF_BACKENDS)
 
 
+@functools.cache
 def python_module(filename: str) -> str:
     """The name of the standard module that a file holds; '' for other files."""
-    found = _modules.get(filename)
-    if found is None:
-        found = _modules[filename] = _python_module(filename)
-    return found
-
-
-def _python_module(filename: str) -> str:
     if filename.startswith('<frozen '):
         return filename[8:-1]
     paths = sysconfig.get_paths()

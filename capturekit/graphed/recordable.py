@@ -13,7 +13,7 @@ from capturekit.driver.cuda import Platform
 from capturekit.guard import GUARD, OpenCapture
 from capturekit.guard.arrays import root_of
 from capturekit.launch.current_stream import current_for_now
-from capturekit.launch.outside_arrays import OutsideMemory, arrays_at, words_of
+from capturekit.launch.outside_arrays import arrays_at, nodes_of, words_of
 from capturekit.launch.plan import Backup
 from capturekit.model import errors
 from capturekit.model.class_layout import attributes_of, bases_of, dictionary_of_class
@@ -143,7 +143,7 @@ def must_lie_here(cupy: Any, devices: Iterable[int]) -> None:
             )
 
 
-def must_reach_known_arrays(live: OpenCapture, known: list[Any]) -> None:
+def must_reach_known_arrays(live: OpenCapture, known: Sequence[Any]) -> None:
     """Raise if a launch that a check may stop half way changes arrays that can't be put back then."""
     plan, memory, device = live.parts.plan, live.memory, live.platform.device
     if plan is None or memory is None or (plan.checks is None and not plan.seams):
@@ -206,13 +206,6 @@ def wait_for_others(platform: Platform, rehearsal: Rehearsal) -> None:
         cuda.alloc_pinned_memory(1)  # which drops the events that have happened
 
 
-def keep_what_they_write(live: OpenCapture, seams: Sequence[str], known: Sequence[Any]) -> None:
-    """Before such a part runs, copy the memory outside of the graph that it may write. ``known``: arrays with a backup
-    that each launch makes."""
-    if seams:
-        live.host_calls.outside = OutsideMemory(live.platform, live.graph_memory, known)
-
-
 def take_back(live: OpenCapture, stream: Any) -> None:
     """Put back what parts of a failed recording wrote outside of the graph's memory while it was made."""
     cuda = live.platform.cupy.cuda
@@ -230,27 +223,14 @@ def needed_backups(live: OpenCapture) -> list[Backup]:
     backups, plan = live.host_calls.backups, live.parts.plan
     if plan is None or not backups:
         return backups
-    with GUARD.inside:
-        words = _words(live.platform.device, [graph for part in plan.parts for graph in part.graphs if graph], backups)
-    if words is None:
-        return backups
-    addresses = sorted(words | live.host_calls.given)
-    return [one for one in backups if _is_touched(one.array.data.mem, addresses)]
-
-
-def _words(device: Any, graphs: list[int], backups: list[Backup]) -> set[int] | None:
-    """What may be an address among the arguments of all nodes but those that make backups; None: a node shows none."""
     copies = {one.node for one in backups}
-    words: set[int] = set()
-    while graphs:
-        for info in device.node_infos(graphs.pop()):
-            if info.handle in copies:
-                continue
-            if info.kind == 'kernel' and not info.words:
-                return None
-            words.update(info.words)
-            graphs += [info.inner] if info.inner else []
-    return words
+    with GUARD.inside:
+        graphs = [graph for part in plan.parts for graph in part.graphs if graph]
+        nodes = [info for info in nodes_of(live.platform.device, graphs) if info.handle not in copies]
+    if any(info.kind == 'kernel' and not info.words for info in nodes):
+        return backups
+    addresses = sorted({word for info in nodes for word in info.words} | live.host_calls.given)
+    return [one for one in backups if _is_touched(one.array.data.mem, addresses)]
 
 
 def _is_touched(block: Any, addresses: list[int]) -> bool:

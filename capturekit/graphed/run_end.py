@@ -106,7 +106,7 @@ def _doubts(run: RunRecord, failure: BaseException | None, paths: ReadPaths) -> 
         run.doubts.say(f'what the function reads could not be followed: {failure!r}')
     _aliases(run)
     run.doubts.unwatchable = [one for one in run.doubts.unwatchable if paths.matter(one)]
-    run.doubts.unwatchable += [text for known, text in run.functions.ran.items() if run.met.reached.isdisjoint(known)]
+    run.doubts.unwatchable += [text for known, text in run.functions.ran.items() if known not in run.met.reached]
     run.doubts.unwatchable += [*run.code_watch.to_hash.values(), *map(Reason, _handed_on(run, paths))]
     if '__context__' in run.names.attributes:
         run.values.depends_on(HANDLED)
@@ -193,9 +193,8 @@ def _arrays_of(run: RunRecord, carried: CarriedState | None) -> list[Any]:
 def _let_go(run: RunRecord) -> None:
     for met in (
         run.names.full, run.code.codes, run.code.callers, run.code.left_at, run.code_watch.globals,
-        run.code_watch.clock, run.hidden.states, run.hidden.uncompiled, run.hidden.suspended, run.met.locks,
-        run.holders.by_id, run.values.entries, run.values.keeper.memory, run.functions.known, run.functions.by_module,
-        run.functions.told,
+        run.code_watch.clock, run.hidden.states, run.hidden.uncompiled, run.met.locks,
+        run.holders.by_id, run.values.entries, run.values.keeper.memory, run.functions.told,
     ):  # fmt: skip
         met.clear()
 
@@ -227,7 +226,8 @@ def given_back(environment: Environment, result: Any, is_array: Callable[[Any], 
             return f'the result is or holds {a(type(value))}, which keeps the time of a clock'
         if id(value) in environment.known or is_array(value):
             continue
-        if _takes_attributes(value):
+        cls = type(value)  # a launch returns the same object each time
+        if cls not in PAYLOADS and issubclass(cls, PAYLOADS) and layout_of(cls).dictionary is not None:
             return f'the result is or holds {a(type(value))}, which may get attributes'
         if issubclass(type(value), np.ndarray):
             shown.append(value)
@@ -237,13 +237,6 @@ def given_back(environment: Environment, result: Any, is_array: Callable[[Any], 
     if shown and overlap(shown, environment.containers()):
         return 'the result is or holds a NumPy array whose memory another object has, too'
     return None
-
-
-def _takes_attributes(value: Any) -> bool:
-    """Whether a value is a number or a text of a class whose objects may get attributes: a launch returns the same one
-    each time."""
-    cls = type(value)
-    return cls not in PAYLOADS and issubclass(cls, PAYLOADS) and layout_of(cls).dictionary is not None
 
 
 #: Immutable containers: each that a launch returns is a new one.
@@ -341,8 +334,6 @@ def _replacing(entries: Sequence[WatchedValue]) -> Reason | None:
 
 def _drawn(run: RunRecord) -> Reason | None:
     """Say what the run took from generators, files or random number generators on the host."""
-    if run.hidden.resumed is not None:
-        return Reason(f'the function advances a generator: {run.hidden.resumed}')
     for value, where in run.hidden.uncompiled.values():
         if not is_uncompiled(value):
             return Reason(f'the function may call what Numba has compiled meanwhile: {where}')

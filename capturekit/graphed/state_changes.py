@@ -67,19 +67,13 @@ _OF_PLACES = {
     Does.LOADS_ATTRIBUTE: Does.STORES_ATTRIBUTE, Does.LOADS_GLOBAL: Does.STORES_GLOBAL,
     Does.LOADS_NAME: Does.STORES_NAME, Does.LOADS_CELL: Does.STORES_CELL,
 }  # fmt: skip
-_FORMATTING = frozenset({'format', 'format_map', 'Formatter', 'vformat', 'Template'})
 
 
 class PlaceUses:
-    """The uses of one name in code that ran.
+    """The uses of one name in code that ran. ``of_attributes``: only attributes of this name are places, no globals."""
 
-    ``of_attributes``: only attributes of this name are places; globals are others. ``docstrings``: whether code may
-    read the texts that no step loads.
-    """
-
-    def __init__(self, name: str, of_attributes: bool, docstrings: bool) -> None:
-        self._name = name
-        self._of_attributes, self._docstrings = of_attributes, docstrings
+    def __init__(self, name: str, of_attributes: bool) -> None:
+        self._name, self._of_attributes = name, of_attributes
         self._word = re.compile(rf'(?<!\w){re.escape(name)}(?!\w)')
 
     def named_in(self, code: CodeType) -> bool:
@@ -87,7 +81,7 @@ class PlaceUses:
         return self._name in code.co_names and any(map(self._names, steps_of(code)))
 
     def only(self, code: CodeType, lines: set[int] | None, use: Use) -> bool:
-        """Whether code uses the places only in the way of ``use``, and has the name in no text.
+        """Whether code uses the places only in the way of ``use``, and loads no text with the name.
 
         ``lines``: those that ran; None: any.
         """
@@ -107,10 +101,10 @@ class PlaceUses:
         return named and not (self._of_attributes and one.does in Does.ANY_GLOBAL)
 
     def _in_texts(self, code: CodeType) -> bool:
-        if not any(self._word.search(text) for text in texts_in(code.co_consts)):
+        if not any(map(self._word.search, texts_in(code.co_consts))):
             return False
         loaded = [one.operand if one.does == Does.LOADS_CONSTANT else one.names for one in steps_of(code)]
-        return self._docstrings or any(self._word.search(text) for text in texts_in(loaded))
+        return any(map(self._word.search, texts_in(loaded)))
 
 
 def opens_where_it_ran(code: CodeType, lines: set[int] | None, unless_named: bool = False) -> bool:
@@ -149,12 +143,6 @@ def _item_named(steps: list[CodeStep], number: int) -> str:
     else:
         is_item, name = after[1].does == Does.GETS_ITEM, after[0]
     return name.operand if is_item and name.does == Does.LOADS_CONSTANT and type(name.operand) is str else ''
-
-
-def may_use_docstrings(code: CodeType, foreign: bool) -> bool:
-    """Whether code may read a docstring, and look up what it names. Of a library's code, only formatting does."""
-    reads = '__doc__' in code.co_names or any('__doc__' in text for text in texts_in(code.co_consts))
-    return reads and not (foreign and _FORMATTING.isdisjoint(code.co_names))
 
 
 def storing(steps: _Steps, number: int) -> set[int]:
@@ -254,11 +242,6 @@ class NewNumber(NamedTuple):
     change: PlaceChange
     changes: bool
 
-    @property
-    def name(self) -> str:
-        """The name under which code finds it."""
-        return self.entry.key
-
 
 class StateChanges:
     """The changes of one run, collected value by value; ``carried`` returns those that launches make again."""
@@ -277,7 +260,7 @@ class StateChanges:
             return False
         try:
             for change in changes_in(entry.kept, value, ()):
-                place = _location_of(entry, change)
+                place = _location(entry, change)
                 if place not in self._found:
                     self._found[place] = self._place(entry, change), change
                     grown = change.now[len(change.kept.parts) :] if change.now is change.kept.value else [change.now]
@@ -345,9 +328,8 @@ class StateChanges:
 
     def reckon_with(self, number: NewNumber) -> None:
         """Let launches reckon with a number."""
-        entry, change = number.entry, number.change
-        place = NumberPlace(entry, change.kept.value, number.changes)
-        self._found[number.location] = place, change
+        place = NumberPlace(number.entry, number.change.kept.value, number.changes)
+        self._found[number.location] = place, number.change
 
     def where_numbers_stay(self, stores: set[str]) -> list[NewNumber] | None:
         """The numbers that the run has left as they were, or has replaced by equal ones, in places of these names: with
@@ -427,7 +409,7 @@ class StateChanges:
         if any(not times.isdisjoint(attributes_of(one)) for one in objects_in(value).values()):
             return False
         try:
-            take_apart(value, self._is_array)
+            take_apart(value, lambda one: type(one) is self._array)
         except TypeError:  # something is in it twice
             return False
         return True
@@ -455,9 +437,6 @@ class StateChanges:
 
     def _is_leaf(self, value: Any) -> bool:
         return type(value) is self._array or type(value) in _PLAIN
-
-    def _is_array(self, value: Any) -> bool:
-        return type(value) is self._array
 
     def _has_arrays(self, value: Any) -> bool:
         parts = parts_of(value)
@@ -489,9 +468,8 @@ class StateChanges:
         if entry.kind == 'attribute' and not self._is_seen_by_name(entry):
             return False
         codes = [(code, foreign) for code, foreign in run.code.codes.values() if not is_ours(code.co_filename)]
-        docstrings = '__doc__' in run.names.strings or any(may_use_docstrings(*one) for one in codes)
         are_globals = any(id(entry.mapping) == globals_ for _, globals_ in run.code.globals_of.values())
-        uses = PlaceUses(name, entry.kind == 'attribute' and not are_globals, docstrings)
+        uses = PlaceUses(name, entry.kind == 'attribute' and not are_globals)
         return all(
             not uses.named_in(code) if foreign else uses.only(code, run.lines.of(code), use) for code, foreign in codes
         )
@@ -516,18 +494,12 @@ def opens(entry: WatchedValue) -> bool:
     return any(entry.value is opener for opener in OPENERS) or (entry.value is getattr and entry.key != 'getattr')
 
 
-def _location(entry: WatchedValue) -> tuple[int, Any]:
-    """The identity of a watched value's place: two entries may lead to one place."""
+def _location(entry: WatchedValue, change: PlaceChange | None = None) -> tuple[int, Any]:
+    """The identity of the place of a watched value, or of a change in it: two entries may lead to one place."""
+    if change is not None and change.inside is not None:
+        return id(change.inside.value), change.path[-1] if change.inside.kind == 'dict' else change.number
     if entry.kind == 'variable':
         return id(entry.holder), ''
     if entry.kind == 'slot':
         return id(entry.holder), id(entry.member)
     return id(entry.mapping), entry.key
-
-
-def _location_of(entry: WatchedValue, change: PlaceChange) -> tuple[int, Any]:
-    """The identity of the place of a change in a watched value."""
-    if change.inside is None:
-        return _location(entry)
-    in_dict = change.inside.kind == 'dict'
-    return id(change.inside.value), change.path[-1] if in_dict else change.number

@@ -141,8 +141,12 @@ def _of_any(tests: list[_Fits], given: tuple[Any, ...], named: Any, reaches: _Re
             if not fits(args):
                 return None
         found = [one for n in arrays for one in _held(args[n])] if boxes else [args[n] for n in arrays]
-        if (len(found) > 1 and _twice(found)) or (boxes and not _boxes_alone([args[n] for n in boxes], reaches)):
+        if len(found) > 1 and len({*map(id, found)}) != len(found):
             return None
+        if boxes:
+            met = {*map(id, [args[n] for n in boxes])}
+            if len(met) != len(boxes) or reaches(met):
+                return None
         return found
 
     return leaves
@@ -169,17 +173,6 @@ def _on_device(cupy: Any, arrays: Any, leaves: _Leaves) -> _Leaves:
         return found if found is not None and devices_of(cupy, found) == devices else None
 
     return there
-
-
-def _twice(arrays: Any) -> bool:
-    """Whether one of two arrays or more is there twice."""
-    return arrays[0] is arrays[1] if len(arrays) == 2 else len({*map(id, arrays)}) != len(arrays)
-
-
-def _boxes_alone(boxes: list[Any], reaches: _Reaches) -> bool:
-    """Whether each container is there once, and is reached in no other way."""
-    met = {*map(id, boxes)}
-    return len(met) == len(boxes) and not reaches(met)
 
 
 def _held(value: Any) -> Any:

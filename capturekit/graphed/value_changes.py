@@ -165,24 +165,34 @@ def kept_in(values: Iterable[Kept]) -> Iterator[Kept]:
 ALONE = frozenset({'plain', 'same', 'method', 'carried'})
 
 
+def in_pairs(values: Iterable[tuple[Kept, Any]]) -> list[tuple[Kept, Any]]:
+    """Values that were kept, each with the one in its place now, and those in them, at any depth."""
+    todo, seen, found = [*values], set[tuple[int, int]](), list[tuple[Kept, Any]]()
+    for kept, value in todo:
+        if kept.kind not in ALONE:
+            if (id(kept.value), id(value)) in seen:
+                continue
+            seen.add((id(kept.value), id(value)))
+            contents = contents_of(value)
+            todo += zip(kept.parts, attributes_of(value).values() if contents is None else contents[2])
+        found.append((kept, value))
+    return found
+
+
+def is_unchanging(value: Any) -> bool:
+    """Whether a value always holds what it held: an equal one is as good."""
+    return issubclass(type(value), UNCHANGING) and not own_layout(type(value))[0]
+
+
 def containers(values: Iterable[tuple[Kept, Any]]) -> Iterator[tuple[Any, Any]]:
     """The containers that can be changed in values that were kept, each with the one in its place now."""
-    todo, seen = [*values], set[tuple[int, int]]()
-    while todo:
-        kept, value = todo.pop()
-        if kept.kind in ALONE or (id(kept.value), id(value)) in seen:
-            continue
-        seen.add((id(kept.value), id(value)))
-        if not issubclass(type(value), UNCHANGING) or own_layout(type(value))[0]:
+    for kept, value in in_pairs(values):
+        if kept.kind not in ALONE and not is_unchanging(value):
             yield kept.value, value
-        contents = contents_of(value)
-        todo += zip(kept.parts, attributes_of(value).values() if contents is None else contents[2])
 
 
 def replaced(kept: Kept, value: Any) -> Any:
     """A container in a value that is equal to the one that was kept, and not the same; None if there is none."""
-    if kept.kind in ALONE:
-        return None
     return next((now for then, now in containers([(kept, value)]) if then is not now), None)
 
 

@@ -401,7 +401,7 @@ class CodeThatRan:
 
     def _is_foreign(self, name: str) -> bool:
         """Whether code of libraries names an attribute so."""
-        uses = PlaceUses(name, True, False)
+        uses = PlaceUses(name, True)
         codes = self._run.code.codes.values()
         return any(foreign and not is_ours(code.co_filename) and uses.named_in(code) for code, foreign in codes)
 
@@ -897,7 +897,7 @@ def reckoned_numbers(
         return NOTHING
     operators = no_operators()
     numbers = changes.new_numbers(state) if state is not None else []
-    numbers = [one for one in numbers if _add(program, _takers(program, operators, name=one.name), operators)]
+    numbers = [one for one in numbers if _add(program, _takers(program, operators, name=one.entry.key), operators)]
     known: dict[object, bool] = {}
     found = []
     for number in wanted:

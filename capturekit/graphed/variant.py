@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import traceback
 import weakref
 from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,9 +28,6 @@ from capturekit.model.shown import preformatted
 if TYPE_CHECKING:
     from capturekit.fusion.report import Fused
     from capturekit.lanes.report import Relaned
-
-#: Answers a call that needs one launch and nothing else, from its arrays and their addresses.
-Quick = Callable[[Sequence[Any], Sequence[int]], Any]
 
 _BEGUN = 'launch_has_begun'
 
@@ -74,12 +73,12 @@ class Variant:
         self.relaned: Relaned | None = None
         self.changed = (lambda: None) if environment is None else environment.changed
         self.run: Callable[[Sequence[Any], bool], Any] | None = None
-        self.quick: Quick | None = None
+        #: Answers a call that needs one launch and nothing else, from its arrays and their addresses.
+        self.quick: Callable[[Sequence[Any], Sequence[int]], Any] | None = None
         self.backups: list[Backup] = []
         #: Whether the function may use memory outside of an array's elements, so that no argument may be a slice.
         self.far = environment is not None and environment.run.far
-        reached = [a for a in (environment.arrays() if environment else ()) if a.size]
-        groups = groups_of([whole_extent(a) if self.far else extent(a) for a in reached])
+        groups = groups_of([whole_extent(a) if self.far else extent(a) for a in self.reached if a.size])
         #: Extents of the arrays that the function uses and that are not arguments: sorted, without overlaps.
         self.outside = [(low, high) for low, high, _ in groups]
         #: The objects in the rehearsal's result that are compared by identity; and all of it that was not an array.
@@ -99,6 +98,11 @@ class Variant:
     def carried(self) -> CarriedState | None:
         """The changes of Python state that the function makes, and that each launch makes again."""
         return None if self.environment is None else self.environment.run.carried
+
+    @property
+    def reached(self) -> Sequence[Any]:
+        """The arrays that the function uses and that are not arguments. They are compared by identity."""
+        return () if self.environment is None else self.environment.run.arrays
 
     @property
     def known(self) -> Container[int]:
@@ -212,6 +216,15 @@ class Variant:
 def mark_begun(error: BaseException) -> None:
     """Note on what a launch has raised that the device may have begun it."""
     error.__dict__[_BEGUN] = True
+
+
+def of_what_ran(error: BaseException, restore: Callable[[], object] = int) -> Exception:
+    """The exception of what ran. What ends a program, or a signal's handler has raised, goes on, after ``restore``."""
+    codes = {getattr(signal.getsignal(number), '__code__', None) for number in signal.valid_signals()}
+    if isinstance(error, Exception) and not any(at.f_code in codes for at, _ in traceback.walk_tb(error.__traceback__)):
+        return error
+    restore()
+    raise error
 
 
 def opaque(value: Any) -> bool:

@@ -1,41 +1,63 @@
-"""Records one variant: the arguments are fetched, the function's work follows, the results are stored."""
+"""Records one variant, and makes the functions that answer calls by it."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 from capturekit.driver.cuda import Platform
 from capturekit.graph.executable import Graph
 from capturekit.graph.extending import EXTENSIONS
+from capturekit.graph.launching import launch_on
 from capturekit.graph.rebind import movable, only_cupys
-from capturekit.graphed import aiming, policy, read_numbers, recordable
+from capturekit.graphed import aiming, array_blocks, policy, read_numbers, recordable
 from capturekit.graphed.aiming import AimedArray, Aimer
-from capturekit.graphed.argument_slots import Ports, from_low
-from capturekit.graphed.array_blocks import block_like, places_of, same_array, spans
+from capturekit.graphed.argument_slots import RING, Ports, from_low
 from capturekit.graphed.compiling import NoCompiler
 from capturekit.graphed.options import Options
 from capturekit.graphed.read_numbers import LateReads, NumberSlots, ReadNumbers
+from capturekit.graphed.reasons import Reason
 from capturekit.graphed.recordable import only_arrays
 from capturekit.graphed.recorded_number import unfollowed
-from capturekit.graphed.running import Result, runner_of
 from capturekit.graphed.settings import PRODUCTS
 from capturekit.graphed.stream_order import StreamOrder
 from capturekit.graphed.usual_call import devices_of
-from capturekit.graphed.variant import Variant, opaque
+from capturekit.graphed.variant import Variant, mark_begun, opaque
 from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.array_extent import extent
 from capturekit.launch.caller import Caller
 from capturekit.launch.current_stream import current_for_now
-from capturekit.launch.plan import Feed, Seam
+from capturekit.launch.outside_arrays import OutsideMemory
+from capturekit.launch.plan import Feed, Plan, Seam
 from capturekit.model import errors
 from capturekit.model.errors import CaptureError
 from capturekit.model.pytree import held_in, put_together, take_apart
-from capturekit.model.source_line import Place
+from capturekit.model.source_line import Place, here
 from capturekit.model.sparse import packed, unpacked
 from capturekit.recorder.capture import Capture
 from capturekit.recorder.options import CheckedOptions
+
+#: A launch may write its row in the table once the launch so many before it has begun.
+_AHEAD = RING - 1
+
+
+@dataclass
+class Result:
+    """Where one array of a result comes from at each call.
+
+    ``of``: 'own' (argument number ``source``, or a view of it), 'new' (block number ``source``) or 'kept' (the same
+    array from outside of the function each time). ``offset`` is in bytes from the source's first element or the
+    block's start.
+    """
+
+    of: str
+    source: int = 0
+    offset: int = 0
+    array: Any = None
+    whole: bool = False
 
 
 class VariantRecorder:
@@ -72,7 +94,7 @@ class VariantRecorder:
         #: The arrays of the graph that outlive the block: those of the results.
         self.arrays: list[Any] = []
         self.form: Any = None
-        self.ports: Ports | None = None
+        self.ports: Ports
         self.drawn: list[Feed] = []
         #: The arguments that nodes use where they lie, and the blocks whose results they write there.
         self.aims: dict[int, Any] = {}
@@ -82,7 +104,7 @@ class VariantRecorder:
         self.aimer: Aimer | None = None
         #: Whether any argument or result is copied; and whether launches find addresses in the table.
         self.copies = self.has_table = True
-        self.caller: Caller | None = None
+        self.caller: Caller
         self.late: LateReads | None = None
         parted = bool(variant.checks or variant.rehearsal.seams or variant.reckons)
         #: Whether the graph gets the edges that its data needs. These would be found again for each other address.
@@ -177,7 +199,6 @@ class VariantRecorder:
 
     def _improve(self, graph: Graph, leaves: Sequence[Any]) -> None:
         """Let kernels become one, and let the data order them, as the options say."""
-        assert self.ports is not None
         written = [extent(one) for one in (*leaves, self.ports.state) if one.size]
         if self.options.fuse:
             besides = written, [one for one in leaves if one.size]
@@ -211,10 +232,9 @@ class VariantRecorder:
         return given.arguments(self.places, slots.numbers)  # type: ignore[no-any-return]
 
     def _must_be_whole(self, live: OpenCapture, graph: Graph) -> None:
-        environment = self.variant.environment
         live.host_calls.backups = recordable.needed_backups(live)
         try:
-            recordable.must_reach_known_arrays(live, environment.arrays() if environment is not None else [])
+            recordable.must_reach_known_arrays(live, self.variant.reached)
             if self.far and graph._state.plan is not None:
                 raise errors.UnsupportedCallError(
                     f'A result on device {next(iter(self.far.values())).data.device_id}',
@@ -240,9 +260,9 @@ class VariantRecorder:
         if self.variant.kept:
             self.late = LateReads(self.platform.cupy, self.variant.rehearsal.reads, self.variant.kept)
             live.parts.answers.late = self.late.take
-        environment = self.variant.environment
-        known = environment.arrays() if environment is not None else []
-        recordable.keep_what_they_write(live, self.variant.rehearsal.seams, known)
+        environment, known = self.variant.environment, self.variant.reached
+        if self.variant.rehearsal.seams:  # before such a part runs, the memory outside that it may write is copied
+            live.host_calls.outside = OutsideMemory(self.platform, live.graph_memory, known)
         if environment is not None and self.variant.reckons:
             self.numbers = read_numbers.numbers_of(self.platform.cupy, live, self.variant)
         if environment is not None and (self.variant.checks or self.variant.rehearsal.seams or self.variant.reckoned):
@@ -250,11 +270,12 @@ class VariantRecorder:
                 GUARD.draws.back_up(live, array)
 
     def _places(self, leaves: Sequence[Any], memory: Any) -> list[Any]:
-        alone = {members[0][0] for _low, _high, members in spans(list(enumerate(leaves))) if len(members) == 1}
+        spans = array_blocks.spans(list(enumerate(leaves)))
+        alone = {members[0][0] for _low, _high, members in spans if len(members) == 1}
         self.aims = {i: leaf for i, leaf in enumerate(leaves) if i in alone and self._may_aim('argument', i, leaf)}
         copied = [leaf for i, leaf in enumerate(leaves) if i not in self.aims]
-        made = iter(places_of(copied, memory))
-        return [same_array(leaf) if i in self.aims else next(made) for i, leaf in enumerate(leaves)]
+        made = iter(array_blocks.elsewhere(copied, lambda _array, low, high: memory.slot(max(high - low, 1))))
+        return [array_blocks.same_array(leaf) if i in self.aims else next(made) for i, leaf in enumerate(leaves)]
 
     def _may_aim(self, kind: str, number: int, array: Any) -> bool:
         return self.copied is not None and array.nbytes >= policy.AIMED_BYTES and (kind, number) not in self.copied
@@ -298,15 +319,15 @@ class VariantRecorder:
                 self.has_table = False
 
     def _fill(self, launch: int, leaves: Sequence[Any], blocks: Sequence[int]) -> None:
-        assert self.ports is not None
-        addresses = [leaf.data.ptr - from_low(leaf) for leaf in leaves]
-        self.ports.writer(len(addresses) + len(blocks))(launch, *addresses, *blocks)
+        addresses = [*(leaf.data.ptr - from_low(leaf) for leaf in leaves), *blocks]
+        pack, table, row = self.ports.row(len(addresses))
+        pack(table, 8 + launch % RING * row, *addresses)
 
     def _close(self, live: OpenCapture, result: Any) -> None:
         """Join what is open, and store the results."""
         memory, self.returned = live.memory, True
         cupy = self.platform.cupy
-        assert memory is not None and self.ports is not None
+        assert memory is not None
         is_array = only_arrays(cupy) if self.numbers is None else read_numbers.or_numbers(only_arrays(cupy))
         objects = held_in(take_apart(packed(result), is_array, opaque, name='the result')[1])
         held = recordable.found_again(self.variant.held, objects)
@@ -328,7 +349,7 @@ class VariantRecorder:
             GUARD.verdicts.check(live)
             GUARD.lanes.find_work(live)
             GUARD.lanes.join_all(live)
-        known = {id(array) for array in self.variant.environment.arrays()} if self.variant.environment else set()
+        known = set(map(id, self.variant.reached))
         fresh: list[tuple[int, Any]] = []
         for array in arrays:
             number = None if self.numbers is None else read_numbers.source_of(array)
@@ -344,17 +365,16 @@ class VariantRecorder:
     def _store(self, live: OpenCapture, fresh: list[tuple[int, Any]]) -> None:
         """Record that arguments are stored where they were changed, and results into new arrays."""
         cupy = self.platform.cupy
-        assert self.ports is not None
         stores = [(i, place, True) for i, place in enumerate(self.places) if i not in self.aims]
         with GUARD.inside, current_for_now(cupy.cuda, live.origin):
-            for low, high, members in spans(fresh):
+            for low, high, members in array_blocks.spans(fresh):
                 number = len(self.blocks)
                 first = members[0][1]
                 whole = len(members) == 1
-                elsewhere = int(first.data.device_id) != live.origin_device
+                is_far = int(first.data.device_id) != live.origin_device
                 base = cupy.ndarray((high - low,), 'u1', first.data + (low - first.data.ptr)) if not whole else first
                 self.blocks.append(base)
-                if elsewhere:
+                if is_far:
                     self.far[number] = base
                 elif whole and self._may_aim('result', number, first):
                     self.aimed_blocks[number] = first
@@ -404,7 +424,6 @@ class VariantRecorder:
         products = graph._state.plan is not None or bool(live.recorder.called) or not only_cupys(graph._state)
         if variant.environment is not None and not products:
             variant.environment.leave_out(PRODUCTS)
-        assert self.caller is not None
         if StreamOrder.needed(self.caller):
             variant.stream_order = StreamOrder(self.platform, self.caller)
         variant.state = 'pieces' if variant.seams else 'recorded'
@@ -433,19 +452,16 @@ class VariantRecorder:
         return self._answer(leaves, results)
 
     def _allocate(self) -> list[Any]:
-        stream_order = self.variant.stream_order
-        return [
-            self._like(block, None if stream_order is None else stream_order.stream_for_result(block))
-            for block in self.blocks
-        ]
+        return [self._like(block) for block in self.blocks]
 
-    def _like(self, block: Any, stream: Any) -> Any:
-        on = GUARD.on(int(block.data.device_id), self.platform) if self.far else nullcontext()
-        if stream is None:
-            with on:
-                return block_like(self.platform.cupy, block)
-        with on, GUARD.inside, current_for_now(self.platform.cupy.cuda, stream):
-            return block_like(self.platform.cupy, block)
+    def _like(self, block: Any) -> Any:
+        order = self.variant.stream_order
+        stream = None if order is None else order.stream_for_result(block)
+        with GUARD.on(int(block.data.device_id), self.platform) if self.far else nullcontext():
+            if stream is None:
+                return array_blocks.block_like(self.platform.cupy, block)
+            with GUARD.inside, current_for_now(self.platform.cupy.cuda, stream):
+                return array_blocks.block_like(self.platform.cupy, block)
 
     def copy_results(self, blocks: Sequence[Any], aimed: bool = False) -> None:
         """Copy the results of other devices, after a launch; and, unless it was ``aimed``, those that nodes are to
@@ -464,7 +480,7 @@ class VariantRecorder:
                 assert self.numbers is not None
                 found.append(self.numbers.value(result.array))
             elif result.of == 'kept':
-                found.append(result.array if result.whole else same_array(result.array))
+                found.append(result.array if result.whole else array_blocks.same_array(result.array))
             elif result.whole:
                 found.append(leaves[result.source] if result.of == 'own' else blocks[result.source])
             else:
@@ -475,3 +491,198 @@ class VariantRecorder:
             with GUARD.inside:
                 found += self.late.values(found[-1].get())
         return unpacked(put_together(self.form, found))
+
+
+def runner_of(recorder: VariantRecorder, graph: Graph) -> Callable[[Sequence[Any], bool], Any]:
+    """Return the function that answers a call, given the arrays of its arguments and whether to wait for its checks.
+
+    If a call needs nothing but a launch, the variant also gets a faster one, ``quick``. They are called often, so they
+    have all that they need bound.
+    """
+    variant, plan = recorder.variant, graph._state.plan
+    offsets = [from_low(place) for place in recorder.places], [from_low(block) for block in recorder.blocks]
+    order = variant.stream_order
+    around = _at_once if order is None or order.only_compares else order.around
+    quick = _quick(recorder, graph, offsets, around)
+    given = None if plan is None else _in_parts(recorder, plan, offsets)
+    allocate, one, answer = _results(recorder)
+
+    def run(leaves: Sequence[Any], wait: bool) -> Any:
+        if given is None:
+            return quick(leaves, [leaf.data.ptr for leaf in leaves])
+        made = allocate()
+        blocks = [made] if one else made
+        around(lambda: given(leaves, blocks, wait))
+        return made if answer is None else answer(leaves, blocks)
+
+    graph.launch = _by_calls_alone
+    if plan is None and order is None and variant.carried is None and all(p.size for p in recorder.places):
+        variant.quick = quick
+    return run
+
+
+def _at_once(go: Callable[[], Any]) -> Any:
+    """Launch in no order with other streams than the current one."""
+    return go()
+
+
+def _quick(recorder: VariantRecorder, graph: Graph, offsets: Any, around: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return the function for calls that need one launch and nothing else, but for the order ``around`` it."""
+    ports, variant, (ins, outs) = recorder.ports, recorder.variant, offsets
+    pack, table, row = ports.row(len(recorder.places) + len(recorder.blocks))
+    begun, free = ports.begun, ports.free
+    launch = graph.launch if around is _at_once else functools.partial(around, graph.launch)
+    shifted, aim = any(ins) or any(outs), _aiming(recorder)
+    current = recorder.platform.cupy.cuda.get_current_stream
+    allocate, one, answer = _results(recorder)
+    plain = aim is None and not shifted and not recorder.far and launch is graph.launch
+    if one and plain and len(recorder.places) == 1:
+        return _one_to_one(recorder, graph, allocate)
+    count, most, far, state = 0, 0, bool(recorder.far), graph._state
+
+    def quick(leaves: Sequence[Any], pointers: Sequence[int]) -> Any:
+        nonlocal count, most
+        blocks = allocate()
+        targets: Sequence[int] = (blocks.data.ptr,) if one else [block.data.ptr for block in blocks]
+        aimed = aim is None or aim(pointers, targets)
+        if shifted:
+            pointers = [pointer - offset for pointer, offset in zip(pointers, ins)]
+            targets = [target - offset for target, offset in zip(targets, outs)]
+        try:
+            count += 1
+            if aim is None or recorder.has_table:
+                if count > most:
+                    if begun[0] < count - _AHEAD:
+                        free(count, current().synchronize)
+                    most = begun[0] + _AHEAD
+                pack(table, 8 + count % RING * row, *pointers, *targets)
+            if aimed and not far:
+                launch()
+            else:
+                made = [blocks] if one else blocks
+                around(lambda: launch_on(state, None, lambda: recorder.copy_results(made, aimed)))
+        except BaseException as error:
+            count = _recounted(recorder, count, error)
+            raise
+        variant.launches += 1
+        return blocks if answer is None else answer(leaves, blocks)
+
+    return quick
+
+
+def _one_to_one(recorder: VariantRecorder, graph: Graph, make: Callable[[], Any]) -> Callable[..., Any]:
+    """The same for calls with one array, which is copied, and one result, which ``make`` makes: without loops."""
+    ports, variant = recorder.ports, recorder.variant
+    pack, table, row = ports.row(2)
+    begun, free, launch = ports.begun, ports.free, graph.launch
+    current = recorder.platform.cupy.cuda.get_current_stream
+    count = most = 0
+
+    def quick(_leaves: Sequence[Any], pointers: Sequence[int]) -> Any:
+        nonlocal count, most
+        block = make()
+        try:
+            count += 1
+            if count > most:
+                if begun[0] < count - _AHEAD:
+                    free(count, current().synchronize)
+                most = begun[0] + _AHEAD
+            pack(table, 8 + count % RING * row, pointers[0], block.data.ptr)
+            launch()
+        except BaseException as error:
+            count = _recounted(recorder, count, error)
+            raise
+        variant.launches += 1
+        return block
+
+    return quick
+
+
+def _recounted(recorder: VariantRecorder, launch: int, error: BaseException) -> int:
+    """The number of launches that the device has begun, after one that an exception has ended. Where the device can't
+    tell, the variant is not launched again: a later call might be given the arrays of another one."""
+    found: int | None = recorder.ports.recount()
+    if found is None:
+        reason = Reason('a launch of it failed, and the device could not be asked whether it has begun')
+        recorder.variant.stop_launching(reason)
+    if found is None or found >= launch or not recorder.has_table:  # without a table, no launch is counted
+        mark_begun(error)
+    return launch if found is None else found
+
+
+def _results(recorder: VariantRecorder) -> tuple[Callable[[], Any], bool, Callable[[Sequence[Any], Any], Any] | None]:
+    """What makes the blocks of the results; whether that is a single one, in no list; and what makes of them the answer
+    to a call, or None if they are it."""
+    results, blocks, form = recorder.results, recorder.blocks, recorder.form
+    plain = all(block.size and array_blocks.has_strides_of_a_new_array(block) for block in blocks)
+    if recorder.variant.stream_order or recorder.far or not plain:
+        return recorder._allocate, False, recorder._answer
+    makers = [array_blocks.array_maker(recorder.platform.cupy, block.shape, block.dtype) for block in blocks]
+    allocate: Callable[[], Any] = lambda: [make() for make in makers]  # noqa: E731
+    if [result.source for result in results if result.of == 'new' and result.whole] != [*range(len(results))]:
+        return allocate, False, recorder._answer
+    if form == 0:
+        return makers[0], True, None
+    if form == (list, *range(len(results))):
+        return allocate, False, None
+    if form == (tuple, *range(len(results))):
+        return lambda: tuple([make() for make in makers]), False, None
+    return allocate, False, recorder._answer
+
+
+def _in_parts(recorder: VariantRecorder, plan: Plan, offsets: Any) -> Callable[..., None]:
+    """Return the function that launches all parts with the addresses of arguments and results."""
+    ports, variant, (ins, outs) = recorder.ports, recorder.variant, offsets
+    pack, table, row = ports.row(len(recorder.places) + len(recorder.blocks))
+    begun, free, current = ports.begun, ports.free, recorder.platform.cupy.cuda.get_current_stream
+
+    def given(leaves: Sequence[Any], blocks: Sequence[Any], wait: bool) -> None:
+        addresses = [leaf.data.ptr - offset for leaf, offset in zip(leaves, ins)]
+        addresses += [block.data.ptr - offset for block, offset in zip(blocks, outs)]
+        number = plan.launches + 1
+        try:
+            if begun[0] < number - _AHEAD:
+                free(number, current().synchronize)
+            pack(table, 8 + number % RING * row, *addresses)
+            with GUARD.inside():
+                plan.run(wait)
+        except BaseException as error:
+            if plan.launches == number and not plan.between:
+                mark_begun(error)
+            raise
+        variant.launches += 1
+
+    return given
+
+
+def _aiming(recorder: VariantRecorder) -> Callable[[Sequence[int], Sequence[int]], bool] | None:
+    """Return the function that aims nodes at a call's arguments and results; None if all of them are copied.
+
+    It returns False where the results of this one launch have to be copied.
+    """
+    aimer = recorder.aimer
+    if aimer is None:
+        return None
+    arguments = [target.number for target in aimer.targets if target.kind == 'argument']
+    results = [target.number for target in aimer.targets if target.kind == 'result']
+
+    in_use = False
+
+    def aim(pointers: Sequence[int], targets: Sequence[int]) -> bool:
+        nonlocal in_use
+        aimed: bool = aimer([*[pointers[n] for n in arguments], *[targets[n] for n in results]])
+        if aimed and not in_use:  # fused kernels have been compared by now, for which the graph must not be changed
+            in_use = True
+            recorder.leave_table()
+        return aimed
+
+    return aim
+
+
+def _by_calls_alone(_stream: Any = None) -> None:
+    raise errors.UnsupportedCallError(
+        'Graph.launch() of a graphed function',
+        location=here(),
+        rule='Its nodes take the arguments and the places of the results from a table that each call fills.',
+        remedy='Call the function; or record a block with ck.capture() to have a graph of your own.',
+    )

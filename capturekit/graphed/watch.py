@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
-import signal
 import sys
-import traceback
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,6 +28,7 @@ from capturekit.graphed.ownership import default_skip
 from capturekit.graphed.reasons import Reason, Why
 from capturekit.graphed.run_end import finish
 from capturekit.graphed.settings import forget_ours, routines_now, settings_now, shown_before
+from capturekit.graphed.variant import of_what_ran
 from capturekit.graphed.watched_values import OtherNumbers
 from capturekit.model.class_layout import among
 from capturekit.model.cleanup import Uncollected, undoing
@@ -80,7 +79,10 @@ class Watch:
         self._callback: Any = None
         self._time = FollowTime()
         self._before = Before(self._time)
-        self._lines = LinesRun(self._came_to, self._call_begins)
+        self._lines = LinesRun(
+            lambda *line: self._in_turn(run.code_watch.came_to, *line),
+            lambda *call: self._in_turn(run.code_watch.look_at_call, *call),
+        )
         self._run = run = RunRecord(
             is_array, skip, self._before, self._time, self._lines, self._uncollected, array, arguments, ignore
         )
@@ -210,12 +212,6 @@ class Watch:
         except Exception as error:
             self._failure = of_what_ran(error)
 
-    def _came_to(self, frame: FrameType, first: bool) -> None:
-        self._in_turn(self._run.code_watch.came_to, frame, first)
-
-    def _call_begins(self, *call: Any) -> None:
-        self._in_turn(self._run.code_watch.look_at_call, *call)
-
     def _in_turn(self, note: Callable[..., None], *call: Any) -> None:
         """Take note of a call, as a step of following the run."""
         if self._failure is not None:
@@ -226,15 +222,6 @@ class Watch:
             self._time.end()
         except Exception as error:
             self._failure = of_what_ran(error)
-
-
-def of_what_ran(error: BaseException, restore: Callable[[], object] = int) -> Exception:
-    """The exception of what ran. What ends a program, or a signal's handler has raised, goes on, after ``restore``."""
-    codes = {getattr(signal.getsignal(number), '__code__', None) for number in signal.valid_signals()}
-    if isinstance(error, Exception) and not any(at.f_code in codes for at, _ in traceback.walk_tb(error.__traceback__)):
-        return error
-    restore()
-    raise error
 
 
 def _log_fault(failure: BaseException | None) -> None:

@@ -23,29 +23,17 @@ import threading
 import types
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Set
-from inspect import CO_NESTED
+from collections.abc import Callable, Iterable, Set
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
-from capturekit.graphed import allowlists, compiling, hidden_state
+from capturekit.graphed import allowlists, compiling, hidden_state, ownership
 from capturekit.graphed.allowlists import SPECIAL, makes_unknown, module_of, owner_of, reads_unknown
 from capturekit.graphed.binding import AsFunction
 from capturekit.graphed.code_reads import MODULES
-from capturekit.graphed.collector import OF_COLLECTOR, functions_of
-from capturekit.graphed.ownership import (
-    asked_by_user,
-    in_package,
-    is_cupys,
-    is_in_its_module,
-    is_iterator,
-    is_one_of_a_kind,
-    is_visible,
-    is_whole,
-    reaches_far,
-)
+from capturekit.graphed.collector import OF_COLLECTOR
 from capturekit.graphed.reasons import Reason
 from capturekit.graphed.return_paths import function_of
 from capturekit.graphed.settings import setting_for
@@ -63,7 +51,6 @@ from capturekit.graphed.watched_values import (
 )
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import (
-    MISSING,
     ClassLayout,
     among,
     attributes_of,
@@ -80,7 +67,6 @@ from capturekit.model.cleanup import Uncollected, others_of
 from capturekit.model.kept_values import Keeper, Kept, contents_of
 from capturekit.model.plain_values import WITH_CODE, a, plain_key
 
-_GENERATORS = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 #: Where these keep the functions that they were made of. Their ``__init__`` may be called again, with others.
 _FUNCTIONS_IN: dict[type, tuple[str, ...]] = {
     property: ('fget', 'fset', 'fdel'), staticmethod: ('__func__',), classmethod: ('__func__',),
@@ -94,10 +80,6 @@ class HiddenParts:
         self._values = values
         #: Generators of random numbers and files, their state, and where they are, by id.
         self.states: dict[int, tuple[Any, Kept, str]] = {}
-        #: The frames of generators that were met, and where these are, by id.
-        self.suspended: dict[int, tuple[FrameType, str]] = {}
-        #: Where the first of these generators is that the run has resumed; None if there is none.
-        self.resumed: str | None = None
         self.randomness: dict[str, Kept] = {}
         #: Whether a function was met that gives a generator another state: it may be called by any name.
         self.sets_states = False
@@ -106,7 +88,7 @@ class HiddenParts:
 
     def begin(self) -> None:
         """Keep the state of the generators of random numbers that every program has."""
-        self.randomness = {name: Keeper(never).keep(state()) for name, state in hidden_state.HOST_RANDOMNESS.items()}
+        self.randomness = {name: _kept(state()) for name, state in hidden_state.HOST_RANDOMNESS.items()}
 
     def _function_in(self, value: Any, name: str, member: Any) -> None:
         """Watch a function of which a property or a static method is made."""
@@ -133,15 +115,11 @@ class HiddenParts:
                 self._function_in(value, name, dictionary_of_class(base)[name])
         elif cls is struct.Struct:
             values.watch_state(f'{values.at}: its format', functools.partial(getattr, value, 'format'))
-        elif issubclass(cls, _GENERATORS):
-            frame = _frame_of(value)
-            if frame is not None:
-                self.suspended.setdefault(id(frame), (frame, values.at))
         elif issubclass(cls, random.SystemRandom):
             values.opaque(f'is or holds {a(cls)}, whose draws leave no trace')
         elif among(cls, hidden_state.FILES) or issubclass(cls, hidden_state.random_types()):
             self._file_or_generator(value, cls)
-        elif is_iterator(cls):
+        elif ownership.is_iterator(cls):
             values.opaque(f"is or holds {a(cls)}: what is left in it can't be compared")
         elif cls is contextvars.ContextVar:
             where, get = f'{values.at}: its value', functools.partial(hidden_state.value_in, value)
@@ -155,14 +133,14 @@ class HiddenParts:
             self._file_or_generator(seeded, type(seeded))
         elif is_uncompiled(value):
             self.uncompiled[id(value)] = value, values.at
-        elif not values.is_array(value) and not is_visible(value):
+        elif not values.is_array(value) and not ownership.is_visible(value):
             values.opaque(f"is or holds {a(cls)}, whose whole state can't be seen")
         return False
 
     def _file_or_generator(self, value: Any, cls: type) -> None:
         values = self._values
         if id(value) not in self.states:
-            kept = Keeper(never).keep(hidden_state.state_of(value))
+            kept = _kept(hidden_state.state_of(value))
             self.states[id(value)] = (value, kept, values.at)
             if not among(cls, hidden_state.FILES):
                 same = functools.partial(hidden_state.is_in_state, value, kept)
@@ -172,28 +150,17 @@ class HiddenParts:
             values.watch('contents', value, '', hidden_state.held_by(value), (where, ''), None, get)
 
 
-def _frame_of(generator: Any) -> FrameType | None:
-    """The frame of a generator or a coroutine; None if it has ended."""
-    frame = getattr(generator, 'gi_frame', None) or getattr(generator, 'cr_frame', None)
-    return frame or getattr(generator, 'ag_frame', None)
-
-
-def never(value: object) -> bool:
-    """Return False: no value is an array."""
-    return False
-
-
-_CLASSES = frozenset({'numba.core.registry.CPUDispatcher'})
-#: Where such a function keeps its compiled versions.
-_VERSIONS = 'overloads'
+def _kept(state: Any) -> Kept:
+    return Keeper(lambda _value: False).keep(state)
 
 
 def is_uncompiled(value: Any) -> bool:
     """Whether a value is a function of Numba's that has no compiled version."""
     cls = type(value)
-    if f'{module_of(cls)}.{name_of(cls)}' not in _CLASSES or not is_in_its_module(cls):
+    name = f'{module_of(cls)}.{name_of(cls)}'
+    if name != 'numba.core.registry.CPUDispatcher' or not ownership.is_in_its_module(cls):
         return False
-    versions = attributes_of(value).get(_VERSIONS)
+    versions = attributes_of(value).get('overloads')
     return among(type(versions), (dict, OrderedDict)) and not versions
 
 
@@ -206,9 +173,6 @@ _PARTS = 100
 
 
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
-
-#: The clock is asked for one of so many objects: that takes longer than to look at one.
-_SELDOM = 16
 
 
 class Holders:
@@ -269,7 +233,7 @@ class Holders:
             self._library.of_library(value)
             self.hold_class(value)
             self.hold_class(cls)
-            if not owned and (in_package(value) or not made_by_class_statement(value)):
+            if not owned and (ownership.in_package(value) or not made_by_class_statement(value)):
                 return
         elif cls is FunctionType or issubclass(cls, AsFunction):
             owned = cls is not FunctionType or not self._ownership.skip(value.__code__.co_filename)
@@ -279,7 +243,7 @@ class Holders:
             owned = among(cls, (types.SimpleNamespace, threading.local)) or not self._ownership.is_foreign_class(cls)
             if cls is threading.local:
                 layout = ClassLayout(of_this_thread, {})
-            whole = is_whole(cls) and not hidden_state.is_logger(cls)
+            whole = ownership.is_whole(cls) and not hidden_state.is_logger(cls)
             if owned:
                 self.hold_class(cls)
             else:
@@ -321,9 +285,8 @@ class Holders:
         self._names.attributes |= new
         self._names.strings |= asked
         if new or asked:
-            for number, holder in enumerate(list(self.by_id.values())):
-                if number % _SELDOM == 0:
-                    self._time.check_limit()
+            self._time.check_limit()
+            for holder in list(self.by_id.values()):
                 self.attributes_of(holder, new | asked, False)
 
     def attributes_of(self, holder: Holder, names: Iterable[str], at_first: bool) -> None:
@@ -399,7 +362,8 @@ class Holders:
         get = functools.partial(
             read_unguarded if holder.kind == 'module' else read_attribute, dictionary, holder.value, name
         )
-        kind = 'of CuPy' if holder.kind == 'module' and is_cupys(holder.start.get('__name__')) else 'attribute'
+        of_cupy = holder.kind == 'module' and ownership.is_cupys(holder.start.get('__name__'))
+        kind = 'of CuPy' if of_cupy else 'attribute'
         self._values.watch(kind, holder.value, name, value, where, dictionary(holder.value), get)
 
     def _addressed(self, name: str, cls: type) -> None:
@@ -412,7 +376,7 @@ class Holders:
         base: Any = tuple if issubclass(cls, tuple) else list if issubclass(cls, list) else None
         parts = [value] if base is None else itertools.islice(base.__iter__(value), _PARTS)
         return issubclass(cls, _MADE_BY_USERS) or any(
-            self._values.is_array(one) or issubclass(type(one), np.ndarray) or is_cupys(module_of(type(one)))
+            self._values.is_array(one) or issubclass(type(one), np.ndarray) or ownership.is_cupys(module_of(type(one)))
             for one in parts
         )
 
@@ -473,29 +437,22 @@ class FunctionsFound:
 
     def __init__(self, run: RunParts, holders: Holders) -> None:
         self._values, self._holders, self._library = run.values, holders, run.library
-        self._ownership, self._before, self._time = run.ownership, run.before, run.time
-        #: By the id of code: the functions that have it.
-        self.known: dict[int, list[FunctionType]] = {}
-        #: The code whose functions were looked for, by id.
-        self.searched: set[int] = set()
-        #: By the ids of the functions of one code that may have run: what to say if no watched value leads to one.
-        self.ran: dict[tuple[int, ...], Reason] = {}
-        #: By the id of a module's globals: its functions when one was first looked for, by the id of their code.
-        self.by_module: dict[int, dict[int, list[FunctionType]]] = {}
+        self._ownership, self._before = run.ownership, run.before
+        #: By the id of a function that ran and was there before: what to say if no watched value leads to it.
+        self.ran: dict[int, Reason] = {}
         #: Code that is written inside of code that ran: the run may have made functions of it.
         self.inside: set[int] = set()
         #: The function that is followed; the code that calls it.
         self.outermost: tuple[FunctionType | None, CodeType | None] = None, None
-        #: The functions that ran and that Python has told; those that are watched, by id.
+        #: The functions that ran; those that are watched, by id.
         self.told: dict[int, FunctionType] = {}
         self._watched: dict[int, FunctionType] = {}
-        self._swept: set[int] = set()
 
     def inside_library(self, frame: FrameType) -> None:
         """Keep what code of Python's own modules names, and what its function is made of if the user calls it."""
         self._library.inside_library(frame)
         code = frame.f_code
-        asked = asked_by_user(frame.f_back, self._ownership.skip)
+        asked = ownership.asked_by_user(frame.f_back, self._ownership.skip)
         for function in (frame.f_globals.get(code.co_name), *self._methods(code, frame.f_locals)):
             if asked and type(function) is FunctionType and function.__code__ is code:
                 self.parts_of(function)
@@ -503,51 +460,30 @@ class FunctionsFound:
     def find(self, frame: FrameType, code: CodeType, variables: Any) -> bool:
         """Find the function that runs, whose defaults and closure are watched.
 
-        False if it is not found, and the run did not make it: where Python does not tell it, all objects are
-        looked through, and ``gc.freeze`` takes functions out of the lists.
+        False if Python does not tell which it is, and the run can not have made it.
         """
         if code.co_name.startswith('<') and code.co_name != '<lambda>':
             return True  # a comprehension: its cells are those of the function around it
         if self._is_outermost(frame, code):
             return True
-        self.known.setdefault(id(code), [])
-        if id(code) not in self.searched:
-            self.searched.add(id(code))
-            named = frame.f_globals.get(code.co_name)
-            wrapped = named.__dict__.get('__wrapped__') if type(named) is FunctionType else None
-            self._add_known(code, [named, wrapped, *self._methods(code, variables)])
-        running = self._running(frame, code, variables)
-        were_there = [one for one in running if id(one) in self._watched or self._was_there(one)]
-        for function in were_there:
-            if id(function) not in self._watched:
+        function = function_of(frame)
+        if function is None:
+            return id(code) in self.inside
+        if id(function) not in self.told:
+            self.told[id(function)] = function
+            self._methods(code, variables)
+            if id(function) not in self._watched and self._was_there(function):
                 self.watch(function)
-        key = tuple(map(id, running))
-        by_user = asked_by_user(frame.f_back, self._ownership.skip)  # in a kernel's launch it may stand for the kernel
-        if running and key not in self.ran and by_user and len(were_there) == len(running):
-            self.ran[key] = Reason(f'the function runs {code.co_name}, which is reached in a way that is not followed')
-        return bool(running) or id(code) in self.inside
+        # in a kernel's launch it may stand for the kernel
+        by_user = ownership.asked_by_user(frame.f_back, self._ownership.skip)
+        if by_user and id(function) in self._watched:
+            text = f'the function runs {code.co_name}, which is reached in a way that is not followed'
+            self.ran.setdefault(id(function), Reason(text))
+        return True
 
     def is_new(self, frame: FrameType, code: CodeType) -> bool:
         """Whether the function that runs is to be found: it has a closure, or is none of those that were."""
-        if code.co_freevars or id(code) not in self.searched:
-            return True
-        function = function_of(frame)
-        return function is not None and id(function) not in self.told
-
-    def _running(self, frame: FrameType, code: CodeType, variables: Any) -> list[FunctionType]:
-        """The function that runs; where Python does not tell it, all that may be it."""
-        function = function_of(frame)
-        if function is not None:
-            self.told[id(function)] = function
-            self.know(function)
-            return [function]
-        candidates = self.known[id(code)]
-        running = [function for function in candidates if _runs(function, variables)]
-        if id(code) not in self._swept and (not running or code.co_flags & CO_NESTED or code.co_name == '<lambda>'):
-            self._swept.add(id(code))
-            self._add_known(code, self._functions_of(frame.f_globals).get(id(code), ()))
-            running = [function for function in candidates if _runs(function, variables)]
-        return running
+        return bool(code.co_freevars) or id(function_of(frame)) not in self.told
 
     def _is_outermost(self, frame: FrameType, code: CodeType) -> bool:
         """Whether this is the call by which the run begins: its function is known, and watched."""
@@ -563,38 +499,25 @@ class FunctionsFound:
         """
         return id(function.__code__) not in self.inside or self._before.had(function)
 
-    def _functions_of(self, module: dict[str, Any]) -> dict[int, list[FunctionType]]:
-        if id(module) not in self.by_module:
-            self._time.pause()
-            self.by_module[id(module)] = functions_of(module)
-            self._time.resume()
-        return self.by_module[id(module)]
-
-    def _add_known(self, code: CodeType, found: Iterable[object]) -> None:
-        for function in found:
-            if type(function) is FunctionType and function.__code__ is code:
-                self.know(function)
-
-    def _methods(self, code: CodeType, variables: Any) -> Iterator[object]:
-        """Functions of the class of the first argument that have this code. Where they were found is watched."""
+    def _methods(self, code: CodeType, variables: Any) -> list[FunctionType]:
+        """The functions of the class of the first argument that have this code. Watches where they were found."""
+        found: list[FunctionType] = []
         if not code.co_argcount:
-            return
+            return found
         first = variables.get(code.co_varnames[0])
-        classes = bases_of(first) if issubclass(type(first), type) else bases_of(type(first))
-        for cls in classes:
+        for cls in bases_of(first) if issubclass(type(first), type) else bases_of(type(first)):
             members = dictionary_of_class(cls)
             for name in (code.co_name, *members):  # named tuples have a lambda as their __new__
-                found = members.get(name)
-                inner = _unwrapped(found)
+                inner = _unwrapped(members.get(name))
                 if type(inner) is FunctionType and inner.__code__ is code:
-                    self._holders.class_attribute(cls, name, found)
-                    yield inner
+                    self._holders.class_attribute(cls, name, members[name])
+                    found.append(inner)
                     break
+        return found
 
     def watch(self, function: FunctionType) -> None:
         """Watch a function that runs and that was there before: its code, defaults and closure."""
         self._watched[id(function)] = function
-        self.know(function)
         self.parts_of(function)
         name = function.__name__
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
@@ -608,23 +531,11 @@ class FunctionsFound:
             get = functools.partial(getattr, function, part)
             self._values.watch('function', function, part, get(), ('', f' of {function.__name__}'), None, get)
 
-    def know(self, function: FunctionType) -> None:
-        """Note a function, by its code."""
-        known = self.known.setdefault(id(function.__code__), [])
-        if not any(other is function for other in known):
-            known.append(function)
-
 
 def _unwrapped(member: Any) -> Any:
     """The function of a method, of a class or static method, and the getter of a property."""
     inner = member.__func__ if among(type(member), (classmethod, staticmethod)) else member
     return inner.fget if type(inner) is property else inner
-
-
-def _runs(function: FunctionType, variables: Any) -> bool:
-    """True if a frame with these variables can be a call of the function: its closure has the same values."""
-    cells = zip(function.__code__.co_freevars, function.__closure__ or ())
-    return all(read_cell(cell) is variables.get(name, MISSING) for name, cell in cells)
 
 
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
@@ -637,10 +548,8 @@ class ValuesMet:
     ``uncollected``: the block without garbage collection, which ends before code can ask whether the collector is on.
     """
 
-    def __init__(
-        self, run: RunParts, holders: Holders, hidden: HiddenParts, functions: FunctionsFound, uncollected: Uncollected
-    ) -> None:
-        self._values, self._holders, self._hidden, self._functions = run.values, holders, hidden, functions
+    def __init__(self, run: RunParts, holders: Holders, hidden: HiddenParts, uncollected: Uncollected) -> None:
+        self._values, self._holders, self._hidden = run.values, holders, hidden
         self._library, self._names, self._uses = run.library, run.names, run.uses
         self._ownership, self._uncollected = run.ownership, uncollected
         #: Whether a value was met from which code gets far, without names.
@@ -669,7 +578,7 @@ class ValuesMet:
         cls = type(value)
         if id(value) in self._holders.by_id:
             return
-        self.far = self.far or reaches_far(value)
+        self.far = self.far or ownership.reaches_far(value)
         if among(cls, _LOCKS):
             self.locks[id(value)] = value
         self._values.depends_on(setting_for(value))
@@ -691,7 +600,6 @@ class ValuesMet:
             self._values.asks_all = True
         if cls is FunctionType:
             self.reached.add(id(value))
-            self._functions.know(value)
             # if a library's decorator made it, it holds what it decorates
             if self._ownership.skip(value.__code__.co_filename):
                 self._values.also += [(part, self._values.at) for part in held_in_closure(value)]
@@ -699,7 +607,7 @@ class ValuesMet:
             self._values.watch_state(compiling.FORGOTTEN, compiling.remembers())
         if value is not self._values.named and reads_unknown(value):
             self._values.opaque(f'is or holds {owner_of(value)}.{value.__name__}(), {_UNSEEN}')
-        if not finds and (not self._values.is_array(value) or not in_package(cls)):
+        if not finds and (not self._values.is_array(value) or not ownership.in_package(cls)):
             self._values.pending.append(value)
 
     def _finds_names(self, value: Any) -> bool:
@@ -762,7 +670,7 @@ class GivenValues:
             cls = type(value)
             if self._values.is_array(value) and hasattr(cls, 'strides'):
                 self.forms.append((value, (value.shape, value.strides)))
-                if not in_package(cls):  # of a class derived from ndarray
+                if not ownership.in_package(cls):  # of a class derived from ndarray
                     self._holders.hold_class(cls)
                     self.of_class.append(cls)
             if id(value) in self.own or self._values.is_array(value):
@@ -773,7 +681,7 @@ class GivenValues:
                     what = f'{name} is or holds a NumPy array whose memory another object has, too'
                     self._doubts.say(f'{what}: what the function changes there is not seen')
             if plain_key(value) is not None:
-                self._uses.plain = self._uses.plain or not is_one_of_a_kind(value)
+                self._uses.plain = self._uses.plain or not ownership.is_one_of_a_kind(value)
                 if issubclass(type(cls), enum.EnumMeta) or issubclass(cls, WITH_CODE):
                     self._values.meet(value)
                 continue

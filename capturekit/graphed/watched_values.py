@@ -22,7 +22,6 @@ from capturekit.graphed.settings import Setting
 from capturekit.graphed.value_changes import ALONE
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import MISSING, ClassLayout, among, found_in_class, name_of
-from capturekit.model.code_steps import Does, steps_of
 from capturekit.model.kept_values import LIMIT, IsArray, Keeper, Kept
 from capturekit.model.plain_values import a, plain_key
 
@@ -128,23 +127,6 @@ def hashed_by_address(cls: type) -> bool:
     return found_in_class(cls, '__hash__') is object.__hash__
 
 
-def is_hash_of_a_value(frame: FrameType) -> bool:
-    """Whether a call of ``hash`` that code begins has nothing to do with an address, as far as the code shows it.
-
-    What a method ``__hash__`` returns only decides the place in a dict or a set.
-    """
-    code = frame.f_code
-    if code.co_name == '__hash__':
-        return True
-    before = [step for step in steps_of(code) if step.offset < frame.f_lasti]
-    given = next(step for step in reversed(before) if step.does not in Does.NO_VALUE)
-    if given.does == Does.LOADS_CONSTANT:
-        return True
-    known = frame.f_globals if given.does == Does.LOADS_GLOBAL else frame.f_locals
-    value = known.get(given.operand, MISSING) if given.does in Does.ANY_GLOBAL | Does.ANY_VARIABLE else MISSING
-    return is_hashed_by_value(value)
-
-
 def is_hashed_by_value(value: object) -> bool:
     """Whether the hash of a value has nothing to do with an address: numbers, texts, and tuples and sets of such."""
     if type(value) is tuple or type(value) is frozenset:
@@ -188,7 +170,7 @@ class WatchedValue:
         kind: 'global', 'variable' (a closure's), 'attribute', 'slot', 'class attribute', 'function', 'of CuPy' ...
         holder: the dict of the globals, the cell, the object, the class or the function.
         key: the name.
-        kept: its value when the run began (:class:`capturekit.model.pytree.Kept`).
+        kept: its value when the run began (:class:`capturekit.model.kept_values.Kept`).
         get: the function that reads it, where no dictionary holds it; else None.
     """
 
@@ -221,9 +203,6 @@ class WatchedValue:
     def attribute(self) -> str:
         """The name of the attribute that it is; '' for other places."""
         return self.key if self.kind in ('attribute', 'slot', 'class attribute') else ''
-
-    def __repr__(self) -> str:
-        return f'<{self.where()}>'
 
     def where(self, path: str = '') -> str:
         """The value's place in words: ``global cfg["lr"] of train.py``."""

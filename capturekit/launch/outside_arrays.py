@@ -207,15 +207,18 @@ def keep(
     return lost
 
 
-def words_of(device: Any, graphs: Iterable[int]) -> set[int]:
-    """All words among the arguments of the nodes of graphs, and of the graphs in them."""
-    words: set[int] = set()
+def nodes_of(device: Any, graphs: Iterable[int]) -> Iterator[Any]:
+    """What is known of the nodes of graphs, and of the graphs in them."""
     todo = list(graphs)
     while todo:
         for info in device.node_infos(todo.pop()):
-            words.update(info.words)
+            yield info
             todo += [info.inner] if info.inner else []
-    return words
+
+
+def words_of(device: Any, graphs: Iterable[int]) -> set[int]:
+    """All words among the arguments of these nodes."""
+    return {word for info in nodes_of(device, graphs) for word in info.words}
 
 
 def arrays_at(addresses: Iterable[int], memory: GraphMemory, array: type) -> list[Any]:

@@ -25,7 +25,7 @@ from capturekit.graphed import (
     watched_objects,
 )
 from capturekit.graphed.environment import Environment
-from capturekit.graphed.running import Result
+from capturekit.graphed.variant_recorder import Result
 from capturekit.graphed.watched_objects import GivenValues
 from capturekit.graphed.watched_values import Doubts, NamesUsed, WatchedValues
 from capturekit.guard import GUARD

@@ -14,7 +14,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.driver.cuda import current
-from capturekit.graphed import argument_slots, running
+from capturekit.graphed import argument_slots, variant_recorder
 from capturekit.guard import GUARD
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
@@ -88,7 +88,7 @@ def test_ctrl_c_while_a_row_is_waited_for(sim: Any, monkeypatch: pytest.MonkeyPa
             raise KeyboardInterrupt
 
     monkeypatch.setattr(argument_slots.Ports, 'free', free)
-    monkeypatch.setattr(running, '_AHEAD', -1)  # each call looks how far the device is
+    monkeypatch.setattr(variant_recorder, '_AHEAD', -1)  # each call looks how far the device is
     fn, right = FUNCTIONS[name], []
     step = ck.graphed(pure=True)(fn)
     for number in range(8):
