@@ -229,7 +229,8 @@ class SimulatedDevice:
         return _found(self.streams, s, f'stream {s:#x}', Code.cudaErrorInvalidResourceHandle)
 
     def _default(self, thread: int, device: int) -> SimulatedStream:
-        return self._defaults.setdefault((thread, device), SimulatedStream(device, legacy=not thread))
+        found = self._defaults.get((thread, device))
+        return found or self._defaults.setdefault((thread, device), SimulatedStream(device, legacy=not thread))
 
     def _event(self, e: int) -> SimulatedEvent:
         return _found(self.events, e, f'event {e:#x}', Code.cudaErrorInvalidResourceHandle)
