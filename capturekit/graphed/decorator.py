@@ -179,7 +179,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         if self._skip:
             self._skip -= 1
             return self._eagerly(args, kwargs, self._unwatched)
-        for known in () if self.numbers.positions else reversed([*self._kinds.values()]):
+        for known in () if self.numbers.positions else reversed(self._known()):
             usual = known.usual
             taken = None if usual is None else usual.leaves(args, kwargs)
             if usual is not None and taken is not None:
@@ -282,9 +282,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
 
     def _reaches(self, met: set[int]) -> bool:
         """Whether a recording reaches one of these containers by another way than as an argument."""
-        with self._lock:
-            kinds = [*self._kinds.values()]
-        for kind in kinds:
+        for kind in self._known():
             for variant in kind.variants:
                 found = None if variant.state == 'eager' else variant.environment
                 if found is not None and not found.reached.isdisjoint(met):
@@ -297,7 +295,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         few, eager = policy.TOLD, contest is not None and bool(contest.eager)
         if self._told or few is None or not (eager or tally.in_vain >= few):
             return
-        kinds = [*self._kinds.values()]
+        kinds = self._known()
         self._told = eager or tally.none_was_launched(kinds)
         if not self._told:
             return
@@ -306,6 +304,11 @@ class Graphed(AsFunction, Generic[P, R_co]):
         if contest is not None and eager and contest.launched:
             return tell_of_times(tally.name, self.__wrapped__, contest)
         tell_of_calls(tally, self.__wrapped__, kind, tally.launched(kinds))
+
+    def _known(self) -> list[Kind]:
+        """The kinds of calls, of which the one used last comes last."""
+        with self._lock:  # a key's hash may run Python code, and with it another thread
+            return [*self._kinds.values()]
 
     def _current(self) -> Platform:
         platform = current()

@@ -15,6 +15,7 @@ from capturekit.graphed import (
     calls_followed,
     code_watch,
     hidden_state,
+    ownership,
     recordable,
     run_end,
     settings,
@@ -113,9 +114,7 @@ def _without(name: str) -> Patch:
 
 def _visible(*classes: str) -> Patch:
     """Objects of these classes count as seen, whole."""
-    return replaced(
-        watched_objects, 'is_visible', lambda original, value: type(value).__name__ in classes or original(value)
-    )
+    return replaced(ownership, 'is_visible', lambda original, value: type(value).__name__ in classes or original(value))
 
 
 def _unguarded(_original: Any, _self: Any, _patched: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
@@ -219,7 +218,7 @@ LOST: tuple[LostMend, ...] = (
     LostMend('9 threads', 1498, r'threading\.Thread', (replaced(Effects, 'thread_fed', _unguarded), gives(Doubts, 'add'))),
     LostMend('10 cached helpers', 19841, r'lru_cache', (_visible('_lru_cache_wrapper'), gives(Doubts, 'add'))),
     LostMend('11 classes of the library', 466, r'UserDict|ContextVar|ChainMap|VOICE', (_visible('ContextVar', 'ValueError'),
-             gives(watched_objects, 'is_whole', False))),
+             gives(ownership, 'is_whole', False))),
     LostMend('12 the outside world', 12, r'environ|decimal|printoptions', (gives(Doubts, 'add'), _visible('local'))),
     LostMend('13 names that come later', 430, r'LATER|LOOKED', (_without('missing'),)),
     LostMend('14 checks that come later', 8071, r'settled\(True', (replaced(variant.Variant, 'close', _forgetting),)),
