@@ -145,7 +145,7 @@ OPEN = 'The capture begun at test_manual_notes.py:'
 def watched(cp: Any) -> Iterator[Any]:
     """A stream whose captures are followed; what is open at the end is ended."""
     stream = cp.cuda.Stream(non_blocking=True)
-    with watch():
+    with cp.cuda.Stream.null, watch():  # which is current again afterwards
         yield stream
         if stream.is_capturing():
             with stream:
