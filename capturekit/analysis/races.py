@@ -342,7 +342,7 @@ class Search:
         before = level.order.before
         for key, other, earlier in open_.touching(access, _MANY):
             if before(other, node):
-                # a later node that may conflict with the earlier one may do so with this one
+                # a later node that conflicts with the earlier one conflicts with this one, too
                 if _WEIGHT[access.writes] >= _WEIGHT[earlier.writes] and covers(access, earlier):
                     open_.drop(key)
             elif access.writes is not False or earlier.writes is not False:

@@ -25,7 +25,6 @@ from capturekit.guard import GUARD
 from capturekit.launch.array_extent import extent
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.model.cleanup import uninterrupted
-from capturekit.model.skipped_exits import Lock
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -180,7 +179,6 @@ class Ports:
         self._table, self._begun = np.uint64(int(self._pinned.ptr) + 8), np.uint64(int(self._pinned.ptr))
         self._kernels = _compiled(platform)
         memory.keep_pinned(self._pinned)
-        self.lock = Lock()
 
     def fetch(self, places: Sequence[Any]) -> None:
         """Record, on the current stream, that arguments are fetched: column i into ``places[i]``; None is left out."""
