@@ -20,6 +20,7 @@ from typing import Any
 
 from capturekit.model.skipped_exits import Lock, contextmanager
 
+#: CuPy's package of modules of vendor libraries.
 PACKAGE = 'cupy_backends.cuda.libs'
 #: CuPy's functions that start work without setting the handle's stream (CuPy 14.0 to 14.2, `cupy_backends/cuda/libs`).
 SILENT = {
